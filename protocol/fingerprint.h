@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 
@@ -113,6 +114,10 @@ class Fingerprint {
   }
   template <typename K, typename V>
   void Add(const absl::btree_map<K, V>& values) {
+    Range(values);
+  }
+  template <typename T>
+  void Add(const absl::btree_set<T>& values) {
     Range(values);
   }
   template <typename T, size_t N>

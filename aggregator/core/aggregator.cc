@@ -12,7 +12,7 @@ Aggregator::Aggregator(Config config, absl::Time start)
 
 void Aggregator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
   if (const auto* closed = std::get_if<SessionClosed>(&event)) {
-    return delivery_.CloseSession(closed->session, closed->ended, now, actions);
+    return delivery_.CloseSession(closed->session, closed->ended, now, actions, closed->malformed);
   }
   if (const auto* opened = std::get_if<StreamOpened>(&event)) {
     const std::optional<SessionId> session = delivery_.SessionOf(opened->token);

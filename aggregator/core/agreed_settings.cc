@@ -14,20 +14,31 @@ JobSettings AgreedSettings::Resolve(JobSettings asked) {
   return asked;
 }
 
-std::string AgreedSettings::WhyNobodyIsLeftOut(const Config& config) const {
+std::string AgreedSettings::WhyNobodyIsLeftOut(const Config& config, uint64_t together) const {
   const uint64_t all = most_workers();
   if (!LeavesOut(late_policy(config)) || all == 1) return "";
-  if (settings_.min_workers >= all) {
+  const uint64_t contributions = (all + together - 1) / together;
+  if (contributions == 1) {
+    return absl::StrCat("its ", all,
+                        " workers reduce among themselves, so a round has one contribution. Start "
+                        "workers on other nodes too, or set BASIN_LOCAL_GROUP to off.");
+  }
+  // Without one contribution, so many workers are missing.
+  if (settings_.min_workers > all - together) {
     return absl::StrCat(
         "no round goes on with fewer workers than min_workers, which is ", settings_.min_workers,
-        ", and the job has no more. Start the workers with a lower min_workers "
+        together == 1
+            ? ", and the job has no more"
+            : absl::StrCat(", and without the contribution of a node the job has ", all - together),
+        ". Start the workers with a lower min_workers "
         "(--min-workers, BASIN_MIN_WORKERS), or set it with `basinctl job set --min`.");
   }
   // A job with fewer workers has no smaller part that is a quorum.
-  if (all * config.quorum_percent > (all - 1) * 100) {
-    return absl::StrCat("a quorum of ", config.quorum_percent, " percent of its ", all,
-                        " workers is all of them. Set round.quorum_percent to ",
-                        (all - 1) * 100 / all, " or less.");
+  if (contributions * config.quorum_percent > (contributions - 1) * 100) {
+    return absl::StrCat("a quorum of ", config.quorum_percent, " percent of its ", contributions,
+                        together == 1 ? " workers" : " nodes",
+                        " is all of them. Set round.quorum_percent to ",
+                        (contributions - 1) * 100 / contributions, " or less.");
   }
   return "";
 }

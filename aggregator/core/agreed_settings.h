@@ -47,8 +47,8 @@ class AgreedSettings {
 
   // Why no round can go on without those who are late, although the late policy leaves them out,
   // and what to do, as sentences; empty if some can, if the policy is another one, or if the job
-  // has one worker.
-  std::string WhyNobodyIsLeftOut(const Config& config) const;
+  // has one worker. `together`: how many workers have one contribution, at least 1.
+  std::string WhyNobodyIsLeftOut(const Config& config, uint64_t together) const;
 
   // The first hello of the run declares them, which undoes what an operator has set.
   void Declare(const JobSettings& asked);

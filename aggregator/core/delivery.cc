@@ -41,12 +41,13 @@ void Delivery::OpenSession(SessionId session, SessionToken token) {
 }
 
 void Delivery::CloseSession(SessionId id, std::string ended, absl::Time now,
-                            std::vector<Action>& actions) {
+                            std::vector<Action>& actions, bool malformed) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end() || found->second.closed) return;
   Session& session = found->second;
   session.closed = true;
   session.ended = std::move(ended);
+  session.malformed = malformed;
   by_token_.erase(session.token);
   lingering_.emplace_back(rules_.loses_at_once ? now : now + kLinger, id);
   std::vector<FrameId> forgotten;
@@ -128,7 +129,7 @@ std::vector<SessionLost> Delivery::TakeLingered(absl::Time now, std::vector<Acti
     if (found == sessions_.end()) continue;
     // What the transport has ended itself shows nothing about the process at the other end.
     const bool by_peer = found->second.streams.empty() && found->second.ended.empty();
-    lingered.push_back({id, by_peer, std::move(found->second.ended)});
+    lingered.push_back({id, by_peer, std::move(found->second.ended), found->second.malformed});
     std::vector<FrameId> forgotten;
     for (const StreamId stream : EndSession(id, forgotten)) {
       actions.push_back(CloseStream{stream, absl::OkStatus()});

@@ -64,9 +64,9 @@ class Delivery {
 
   // ---- sessions and their streams
   void OpenSession(SessionId session, SessionToken token);
-  // The session stream has ended. `ended`: as in SessionLost.
+  // The session stream has ended. `ended`, `malformed`: as in SessionLost.
   void CloseSession(SessionId session, std::string ended, absl::Time now,
-                    std::vector<Action>& actions);
+                    std::vector<Action>& actions, bool malformed = false);
   // The open session with this token.
   std::optional<SessionId> SessionOf(SessionToken token) const;
   // A data stream presents `token`; `job` is that of the session, once its hello has arrived.
@@ -127,8 +127,10 @@ class Delivery {
     bool repeats = false;             // A chunk may be in several of these frames.
     bool closed = false;
     std::string ended;
+    bool malformed = false;
     auto Fields() const {
-      return std::tie(token, job, streams, unacknowledged, waiting, repeats, closed, ended);
+      return std::tie(token, job, streams, unacknowledged, waiting, repeats, closed, ended,
+                      malformed);
     }
   };
   struct Stream {

@@ -79,10 +79,12 @@ struct SessionsUnheard {
 };
 
 // The session stream has ended; its data streams end on their own. `ended`: why the transport ended
-// it, as a sentence; empty when the other side did.
+// it, as a sentence; empty when the other side did. `malformed`: because of a message that no
+// client sends.
 struct SessionClosed {
   SessionId session = 0;
   std::string ended = {};
+  bool malformed = false;
 };
 
 // A data stream opened, and presents the token of a session. AcceptStream or CloseStream answers
@@ -99,11 +101,12 @@ struct StreamLost {
 // The session and all its data streams are closed. Delivery finds that out, from SessionClosed, for
 // the coordinator. `closed_by_peer`: the other side closed every
 // connection, as a kernel does when a process ends; false for a timeout or a broken network.
-// `ended`: as in SessionClosed.
+// `ended`, `malformed`: as in SessionClosed.
 struct SessionLost {
   SessionId session = 0;
   bool closed_by_peer = false;
   std::string ended = {};
+  bool malformed = false;
 };
 
 enum class FrameKind : uint8_t {

@@ -3,6 +3,7 @@
 #include "aggregator/core/job_hello.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -28,12 +29,23 @@ bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
   return std::find(nonces.begin(), nonces.end(), nonce) != nonces.end();
 }
 
-// Returns what the worker remembers of a lane of the job; nullptr for nothing.
-const LaneHistory* HistoryOf(const Job& job, const Hello& hello, const std::string& lane) {
-  const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
-                                    [&](const LaneHistory& each) { return each.name == lane; });
-  if (history == hello.lanes.end()) return nullptr;
-  return job.lanes.HasLetGo(hello, *history, job.term) ? nullptr : &*history;
+using Histories = std::map<LaneIndex, const LaneHistory*>;
+
+// Returns what the worker remembers of the lanes of the job.
+Histories HistoriesOf(const Job& job, const Hello& hello) {
+  Histories histories;
+  for (const LaneHistory& history : hello.lanes) {
+    const Lane* lane = job.lanes.Named(history.name);
+    if (lane == nullptr || job.lanes.HasLetGo(hello, history, job.term)) continue;
+    histories.emplace(lane->index, &history);
+  }
+  return histories;
+}
+
+// Returns what the worker remembers of one of them; nullptr for nothing.
+const LaneHistory* HistoryOf(const Histories& histories, LaneIndex lane) {
+  const auto found = histories.find(lane);
+  return found == histories.end() ? nullptr : found->second;
 }
 
 // Returns whether the process has been a member of this job, or knows the chain of one of its
@@ -211,13 +223,14 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   const bool news = IsMember(worker) && !knows;
   if (news) welcome.role = Role::kJoiner;
 
+  const Histories histories = HistoriesOf(job, hello);
   for (const Lane& lane : job.lanes) {
     const LaneIndex i = lane.index;
     welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.shared_tensors(),
                                          lane.next, lane.memory.window});
     // A former member also receives the verdicts of rounds that it took part in.
     if (!knows) continue;
-    const LaneHistory* history = HistoryOf(job, hello, lane.name);
+    const LaneHistory* history = HistoryOf(histories, i);
     const RoundNumber last = history == nullptr ? 0 : history->last_verdict;
     LastVerdicts missed{i, {}};
     for (const VerdictRecord& record : lane.verdicts) {
@@ -249,7 +262,7 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   // The session on which an earlier notice was sent may have ended before it arrived.
   if (worker.draining || scope.draining) SendTo(job, scope, slot, Drain{!worker.draining});
   ForRoundsOf(job, scope, slot, [&](Round& round, const RoundScope& in) {
-    Resume(round, in, slot, HistoryOf(job, hello, in.lane.name));
+    Resume(round, in, slot, HistoryOf(histories, in.index));
   });
   job.blobs.Resume(BlobScopeOf(job, scope), slot);
 }
@@ -444,6 +457,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
     worker.misfit.clear();
     worker.layouts.clear();
     worker.registered.clear();
+    job.lanes.FewerKnow();
   }
   worker.session = session;
   if (reconnects) ResumeSamples(job, scope, slot, hello);
@@ -468,7 +482,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   worker.lets_go = (hello.features & kFeatureLetGo) != 0;
   WelcomeWorker(job, scope, slot, hello);
   if (reconnects) CorrectSamples(job, scope, slot, hello);
-  job.lanes.KeepAll();  // What it was asked before may not have reached it.
+  AskAgain(job, scope, slot);
   TrimNames(job, scope);
 }
 

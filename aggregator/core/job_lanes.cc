@@ -3,6 +3,7 @@
 #include "aggregator/core/job_lanes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -19,8 +20,10 @@ namespace basin::aggregator {
 namespace {
 
 std::string ChargeTensors(Job& job, const JobScope& scope, Lane& lane, const TensorSpec* next) {
-  return job.lanes.Charge(scope.config, job.agreed.most_workers(), scope.memory, lane, next,
-                          [&] { DropCached(job, scope); });
+  return job.lanes.Charge(
+      scope.config, job.agreed.most_workers(), scope.memory, lane, next,
+      [&] { DropCached(job, scope); },
+      [&] { return job.lanes.ExpireOldest(job.id, scope.memory, scope.actions, &lane); });
 }
 
 std::string MakeRoom(Job& job, const JobScope& scope) {
@@ -40,16 +43,6 @@ std::string Revive(Job& job, const JobScope& scope, Lane& lane) {
   return why;
 }
 
-// Returns whether no worker that knows the lane may still need it.
-bool AllHaveLetGo(const Job& job, LaneIndex index, const std::set<Slot>& let_go) {
-  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
-    const Worker& worker = job.workers[slot];
-    if (worker.state == WorkerState::kLost || !worker.HasRegistered(index)) continue;
-    if (let_go.count(slot) == 0) return false;
-  }
-  return true;
-}
-
 void DropName(Job& job, const JobScope& scope, LaneIndex index) {
   job.lanes.Remove(index, job.id, scope.memory, scope.actions);
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
@@ -58,6 +51,20 @@ void DropName(Job& job, const JobScope& scope, LaneIndex index) {
     if (worker.connected()) scope.sessions[*worker.session].laid_out.erase(index);
   }
   SendToAll(job, scope, LaneGone{index});
+}
+
+// A worker that was lost needs nothing more of this aggregator. But as long as the list of members
+// has it, another aggregator that recovers the job waits for it, and it may come back with a memory
+// of lanes that nobody else has any more.
+void ForgetWhatLostWorkersKnew(Job& job) {
+  const std::vector<WorkerId>& members = job.membership().members;
+  std::set<WorkerId> listed;  // Filled only when somebody was lost.
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    Worker& worker = job.workers[slot];
+    if (worker.state != WorkerState::kLost || worker.registered.empty()) continue;
+    if (listed.empty()) listed.insert(members.begin(), members.end());
+    if (worker.left || listed.count(worker.id) == 0) worker.registered.clear();
+  }
 }
 
 }  // namespace
@@ -80,12 +87,19 @@ bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why) 
   return false;
 }
 
-Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane) {
+Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane, RoundNumber begins) {
   if (job.lanes.Has(lane)) {
     if (!job.lanes[lane].expired) return &job.lanes[lane];
     if (const std::string why = Revive(job, scope, job.lanes[lane]); !why.empty()) {
-      RejectMessage(job, scope, slot, ErrorCode::kResourceExhausted,
-                    absl::StrCat("Job ", job.name, ", lane ", job.lanes[lane].name, ": ", why));
+      if (begins == 0) return nullptr;
+      // Nothing more will come about the round, so its trainer must not wait for that.
+      RejectMessage(
+          job, scope, slot, ErrorCode::kFailedPrecondition,
+          absl::StrCat("Job ", job.name, ", lane ", job.lanes[lane].name, ", round ", begins,
+                       ": the call was idle, and its memory was given to others. "
+                       "To begin again it ",
+                       why, " Or raise memory.budget (limits.job_memory)."),
+          lane, begins);
       return nullptr;
     }
     PlanMemory(job, scope, job.lanes[lane], lane);
@@ -114,7 +128,14 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     Reject(job, scope, slot, Rejected{Error{code, text}, std::nullopt, 0, request.lane, tensor});
   };
   if (!known.has_value()) {
-    if (job.lanes.size() >= scope.config.max_lane_names || index >= kMostLaneIndexes) {
+    if (index >= kMostLaneIndexes) {
+      return refuse(ErrorCode::kResourceExhausted,
+                    absl::StrCat("the job has used ", index,
+                                 " names of lanes one after another, and has no number for another "
+                                 "one. Restart the aggregator, which numbers them anew, or reuse "
+                                 "names."));
+    }
+    if (job.lanes.size() >= scope.config.max_lane_names) {
       return refuse(
           ErrorCode::kResourceExhausted,
           absl::StrCat(
@@ -231,20 +252,40 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
 }
 
 void TrimNames(Job& job, const JobScope& scope) {
-  std::vector<Slot> here;
+  const auto least_used = [&] {
+    return job.lanes.LeastUsedOfTooMany(scope.config, job.agreed.most_workers());
+  };
+  if (least_used() == nullptr) return;
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
-    if (job.workers[slot].state == WorkerState::kLost) continue;
+    const Worker& worker = job.workers[slot];
     // It would never answer, and does not know that a lane is gone.
-    if (!job.workers[slot].lets_go) return;
-    here.push_back(slot);
+    if (worker.state != WorkerState::kLost && !worker.lets_go) return;
   }
-  while (const Lane* lane = job.lanes.LeastUsedOfTooMany(scope.config, job.agreed.most_workers())) {
-    job.lanes.Ask(lane->index);
-    for (const Slot slot : here) {
-      if (!job.workers[slot].HasRegistered(lane->index)) continue;
-      SendTo(job, scope, slot, LetGo{lane->index, lane->next - 1});
+  ForgetWhatLostWorkersKnew(job);
+  while (const Lane* lane = least_used()) {
+    const LaneIndex index = lane->index;
+    SlotSet knowing;
+    SendAll question{{}, LetGo{index, lane->next - 1}};
+    for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+      const Worker& worker = job.workers[slot];
+      if (!worker.HasRegistered(index)) continue;
+      knowing.insert(knowing.end(), slot);
+      if (worker.connected()) question.sessions.push_back(*worker.session);
     }
-    if (AllHaveLetGo(job, lane->index, {})) DropName(job, scope, lane->index);
+    if (knowing.empty()) {
+      DropName(job, scope, index);
+      continue;
+    }
+    if (!question.sessions.empty()) scope.actions.push_back(std::move(question));
+    job.lanes.Ask(index, std::move(knowing));
+  }
+}
+
+void AskAgain(Job& job, const JobScope& scope, Slot slot) {
+  if (!job.workers[slot].lets_go) return job.lanes.KeepAll();
+  for (const auto& [index, waiting] : job.lanes.asked()) {
+    if (waiting.count(slot) == 0 || !job.workers[slot].HasRegistered(index)) continue;
+    SendTo(job, scope, slot, LetGo{index, job.lanes[index].next - 1});
   }
 }
 
@@ -252,14 +293,19 @@ void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go) {
   const auto asked = job.lanes.asked().find(let_go.lane);
   // The lane is used again, or the answer is to another question.
   if (asked == job.lanes.asked().end() || let_go.round + 1 != job.lanes[let_go.lane].next) return;
-  asked->second.insert(slot);
-  if (AllHaveLetGo(job, let_go.lane, asked->second)) DropName(job, scope, let_go.lane);
+  asked->second.erase(slot);
+  if (asked->second.empty()) DropName(job, scope, let_go.lane);
 }
 
 void DropNames(Job& job, const JobScope& scope) {
+  if (job.lanes.asked().empty()) return;
+  ForgetWhatLostWorkersKnew(job);
   std::vector<LaneIndex> gone;
-  for (const auto& [index, let_go] : job.lanes.asked()) {
-    if (AllHaveLetGo(job, index, let_go)) gone.push_back(index);
+  for (auto& [index, waiting] : job.lanes.asked()) {
+    for (auto slot = waiting.begin(); slot != waiting.end();) {
+      slot = job.workers[*slot].HasRegistered(index) ? std::next(slot) : waiting.erase(slot);
+    }
+    if (waiting.empty()) gone.push_back(index);
   }
   for (const LaneIndex index : gone) DropName(job, scope, index);
 }
@@ -282,8 +328,7 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
     } else if (Lanes::NeedsMemory(scope.config, lane)) {
       scope.actions.push_back(
           Note{NoteKind::kLaneWaitsForMemory, job.name, "", lane.name, lane.next,
-               absl::StrCat("Lane ", lane.name, " waits for memory: ",
-                            job.lanes.DescribeRoom(scope.config, scope.memory), ".")});
+               absl::StrCat("Lane ", lane.name, " waits for ", DescribeShortage(job, scope), ".")});
     }
     return;
   }
@@ -297,6 +342,14 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   if (!lane.round.has_value()) return;
   MemoryGrew(*lane.round, ScopeOf(job, scope, index));
   AdvanceLane(job, scope, index);
+}
+
+std::string DescribeShortage(const Job& job, const JobScope& scope) {
+  return absl::StrCat(
+      "memory of the aggregator: ", job.lanes.DescribeRoom(scope.config, scope.memory),
+      ". Idle calls have given theirs; the other lanes keep what they have, and "
+      "gradient lanes do so until the end of the job. Raise memory.budget "
+      "(limits.job_memory), lower max_workers, or have fewer calls in flight");
 }
 
 void RetryMemory(Job& job, const JobScope& scope) {

@@ -15,8 +15,10 @@ namespace basin::aggregator {
 // Returns whether a job with these settings fits the memory; if not, `why` has the numbers.
 bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why);
 
-// Returns the lane, in use; nullptr if that is impossible, and the worker is refused.
-Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane);
+// Returns the lane, in use; nullptr if that is impossible, and the worker is refused. `begins`: the
+// round that it begins, which ends for it then; 0 for other messages, which come before or after
+// that one.
+Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane, RoundNumber begins = 0);
 
 // The runner learns the tensors of the lane from `first` on.
 void NameTensorsFrom(const Job& job, const JobScope& scope, LaneIndex index, TensorIndex first);
@@ -26,6 +28,8 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
 // let go of the call lanes that were used least recently; a lane that all workers that know it have
 // let go is dropped, and with it its name.
 void TrimNames(Job& job, const JobScope& scope);
+// The worker has another session: what it was asked before may not have reached it.
+void AskAgain(Job& job, const JobScope& scope, Slot slot);
 void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go);
 // Drops the lanes for which no answer is missing any more.
 void DropNames(Job& job, const JobScope& scope);
@@ -33,6 +37,8 @@ void DropNames(Job& job, const JobScope& scope);
 // Reserves what the lane needs now. If that much is not free, the lane waits: its workers get no
 // window, and a note names the reason.
 void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index);
+// What a lane without memory waits for and what to do, as the end of a sentence.
+std::string DescribeShortage(const Job& job, const JobScope& scope);
 // Lanes that wait for memory try again, because some became free.
 void RetryMemory(Job& job, const JobScope& scope);
 void ReleaseMemory(Job& job, const JobScope& scope);

@@ -311,6 +311,7 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
   }
   if (joined) job.workers.LimitStillCounting(job.settings().min_workers);
   ReformIdleRounds(job, scope);
+  job.lanes.FewerKnow();  // Those that were lost, and are in the list no more.
 }
 
 void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
@@ -365,6 +366,9 @@ void Take(Job& job, const JobScope& scope, const WorkerExited& exited) {
   // A newer process may have taken the id since the launcher saw the end.
   if (exited.nonce != 0 && job.workers[*slot].nonce != exited.nonce) return;
   Evict(job, scope, *slot, "has exited");
+  // No process comes back that remembers them.
+  job.workers[*slot].registered.clear();
+  job.lanes.FewerKnow();
 }
 
 void Take(Job& job, const JobScope& scope, const DrainWorker& drain) {

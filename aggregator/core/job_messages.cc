@@ -66,7 +66,7 @@ LaneIndex LaneOf(const ToAggregator& message) {
 }
 
 void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
-  Lane* lane = FindLane(job, scope, slot, begin.lane);
+  Lane* lane = FindLane(job, scope, slot, begin.lane, begin.round);
   if (lane == nullptr) return;
   Worker& worker = job.workers[slot];
   ErrorCode code = ErrorCode::kInvalidArgument;
@@ -99,6 +99,9 @@ void OnBegin(Job& job, const JobScope& scope, Slot slot, const Begin& begin) {
       if (!repeated) worker.ranks = begin.ranks;
       lane->optimizers.Note(begin, job.lanes.Room(scope.config, scope.memory), scope.memory);
       OnBegin(*round, in, slot, begin);
+      if (Lanes::NeedsMemory(scope.config, *lane)) {
+        SendTo(job, scope, slot, HeldUp{begin.lane, begin.round, DescribeShortage(job, scope)});
+      }
       if (begin.sample_epoch.has_value()) ChargeSamples(job, scope, *lane);
     } else {
       // The worker is present, but the round cannot count its contribution.
@@ -286,7 +289,13 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
 void OnFrame(Job& job, const JobScope& scope, Slot slot, const FrameReceived& frame) {
   OnContact(job, scope, slot);
   Lane* lane = FindLane(job, scope, slot, frame.lane);
-  if (lane == nullptr) return;
+  if (lane == nullptr) {
+    // There is no memory for the lane. If its begin finds some, the frame must come again.
+    const bool waits = job.lanes.Has(frame.lane) && frame.kind == FrameKind::kContribution;
+    std::vector<ChunkRange> refused(frame.ranges.begin(), frame.ranges.end());
+    if (waits) SendTo(job, scope, slot, Credit{frame.lane, frame.round, 0, {}, std::move(refused)});
+    return;
+  }
   const bool well_formed = lane->layout.ContainsFrame(frame.ranges) &&
                            frame.digests.size() == CountChunks(frame.ranges) &&
                            frame.bytes == lane->layout.RangeBytes(frame.ranges) &&
@@ -351,9 +360,11 @@ void LoseSession(Job& job, const JobScope& scope, std::optional<Slot> slot,
   const bool recent = scope.now - worker.last_message <= scope.config.silence() &&
                       scope.now - worker.silent_until >= scope.config.lease;
   const absl::Time by_silence = worker.last_message + scope.config.lease;
-  worker.lost_at = lost.closed_by_peer && recent
-                       ? std::min(by_silence, scope.now + scope.config.closed_lease)
-                       : by_silence;
+  // A client that sends what none sends is told so over a network that works. Whether it comes back
+  // at once or never does, the others do not wait for it.
+  const bool hurries = (lost.closed_by_peer && recent) || lost.malformed;
+  worker.lost_at =
+      hurries ? std::min(by_silence, scope.now + scope.config.closed_lease) : by_silence;
   AddNote(job, scope, NoteKind::kWorkerDisconnected, worker.id,
           !lost.ended.empty()   ? absl::StrCat("The aggregator ended its session. ", lost.ended)
           : lost.closed_by_peer ? "It closed its connections."

@@ -9,12 +9,12 @@
 #define BASIN_AGGREGATOR_CORE_JOB_SCOPE_H_
 
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
 #include "aggregator/core/config.h"
@@ -32,7 +32,7 @@ struct Session {
   std::optional<Slot> slot;  // Known once the job has welcomed it.
   // The lanes of which the session has received the whole layout in answer to a registration. From
   // then on it receives every addition, so no later answer repeats the layout.
-  std::set<LaneIndex> laid_out;
+  absl::btree_set<LaneIndex> laid_out;
   std::string address;  // See SessionOpened.
   auto Fields() const { return std::tie(token, job, slot, laid_out, address); }
 };

@@ -22,6 +22,19 @@ void ReportSet(const Job& job, const JobScope& scope, const std::string& report)
           absl::StrCat(report, "; this holds ", job.HowLongSet(), "."));
 }
 
+// The fewest workers that have one contribution together: those of a group reduce among themselves.
+uint64_t WorkersOfAContribution(const Workers& workers) {
+  uint64_t fewest = 0;
+  for (Slot slot = 0; slot < workers.size(); ++slot) {
+    const Worker& worker = workers[slot];
+    if (worker.state == WorkerState::kLost) continue;
+    const bool alone = worker.group.name.empty() || worker.joins_alone;
+    const uint64_t size = alone ? 1 : std::max<uint64_t>(1, worker.group.size);
+    fewest = fewest == 0 ? size : std::min(fewest, size);
+  }
+  return std::max<uint64_t>(1, fewest);
+}
+
 }  // namespace
 
 std::string WhyNotSet(const Job& job, const Config& config, uint64_t free, const SetJob& set) {
@@ -59,7 +72,8 @@ void Take(Job& job, const JobScope& scope, const SetJob& set) {
 }
 
 void NoteLatePolicy(const Job& job, const JobScope& scope) {
-  const std::string why = job.agreed.WhyNobodyIsLeftOut(scope.config);
+  const std::string why =
+      job.agreed.WhyNobodyIsLeftOut(scope.config, WorkersOfAContribution(job.workers));
   if (why.empty()) return;
   AddNote(job, scope, NoteKind::kLatePolicyIdle, "",
           absl::StrCat("The late policy ", NameOf(job.late_policy(scope.config)),

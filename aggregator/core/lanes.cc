@@ -250,7 +250,8 @@ bool Lanes::NeedsMemory(const Config& config, const Lane& lane) {
 }
 
 std::string Lanes::Charge(const Config& config, uint64_t workers, MemoryBudget& memory, Lane& lane,
-                          const TensorSpec* next, absl::FunctionRef<void()> drop_cached) const {
+                          const TensorSpec* next, absl::FunctionRef<void()> drop_cached,
+                          absl::FunctionRef<bool()> expire) const {
   const uint64_t bytes = next == nullptr ? 0 : TensorBytes(*next).value_or(0);
   const uint32_t chunks = lane.layout.chunks() + ChunkCount(bytes);
   const uint64_t tracking = TrackingBytes(workers, chunks);
@@ -272,6 +273,9 @@ std::string Lanes::Charge(const Config& config, uint64_t workers, MemoryBudget& 
   }
   const uint64_t need = tracking + entry;
   if (need > lane.tracking + memory.free()) drop_cached();
+  while (need > lane.tracking + Room(config, memory)) {
+    if (!expire()) break;
+  }
   if (need > lane.tracking + Room(config, memory)) {
     memory.shortage |= memory.cached > 0;
     return absl::StrCat("needs ", need - lane.tracking, " more bytes to track its ", chunks,

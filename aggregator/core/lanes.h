@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
@@ -36,6 +37,9 @@ namespace basin::aggregator {
 
 // Indexes that a job can give.
 inline constexpr LaneIndex kMostLaneIndexes = LaneIndex{1} << 30;
+
+// As many as there are workers in a job, so without a node for each.
+using SlotSet = absl::btree_set<Slot>;
 
 class Lanes {
  public:
@@ -100,15 +104,18 @@ class Lanes {
   bool Lack(const Hello& hello, bool recovery_stands, Term term) const;
 
   // ---- names that are let go
-  // The workers that know the lane are asked to let it go; `asked` has who of them have.
-  void Ask(LaneIndex index) { asked_.emplace(index, std::set<Slot>{}); }
-  // The lane is used again, or whoever was asked may not have heard it.
+  // These workers, all that know the lane, are asked to let it go. `asked` has those of them that
+  // have not answered yet: an answer is then looked up, and not all workers with it.
+  void Ask(LaneIndex index, SlotSet workers) { asked_.emplace(index, std::move(workers)); }
+  // The lane is used again.
   void Keep(LaneIndex index) { asked_.erase(index); }
+  // A worker has come that would never answer.
   void KeepAll() { asked_.clear(); }
-  // A worker answers no more, and needs nothing. TakeFewerKnow: since the last call.
+  // A worker needs some lanes no more, and does not say so. TakeFewerKnow: since the last call.
   void FewerKnow() { fewer_know_ = true; }
   bool TakeFewerKnow() { return std::exchange(fewer_know_, false); }
-  std::map<LaneIndex, std::set<Slot>>& asked() { return asked_; }
+  std::map<LaneIndex, SlotSet>& asked() { return asked_; }
+  const std::map<LaneIndex, SlotSet>& asked() const { return asked_; }
 
   // ---- due times
   absl::Time IdleDue(const Config& config) const;
@@ -147,10 +154,12 @@ class Lanes {
   // Returns whether the lane needs larger frames than its memory allows.
   static bool NeedsMemory(const Config& config, const Lane& lane);
   // Charges the memory that tracks the chunks of the lane and describes its tensors, including
-  // `next` unless it is null. `drop_cached` releases the kept broadcast values. Returns why the
-  // charge is impossible.
+  // `next` unless it is null. `drop_cached` releases the kept broadcast values, and `expire` the
+  // memory of one other lane that is idle; false if there is none. Returns why the charge is
+  // impossible.
   std::string Charge(const Config& config, uint64_t workers, MemoryBudget& memory, Lane& lane,
-                     const TensorSpec* next, absl::FunctionRef<void()> drop_cached) const;
+                     const TensorSpec* next, absl::FunctionRef<void()> drop_cached,
+                     absl::FunctionRef<bool()> expire) const;
   // The job is planned for another number of workers from now on.
   void Recharge(uint64_t before, uint64_t after, MemoryBudget& memory);
   // Returns what the lane holds of the memory budget while it is in use.
@@ -177,7 +186,7 @@ class Lanes {
   LaneIndex own_ = 0;  // Those before it were given by aggregators before this one.
   std::set<LaneIndex> recovered_gone_;  // The lanes among these that are gone since.
   bool rounds_before_ = false;          // A lane that is gone had a round.
-  std::map<LaneIndex, std::set<Slot>> asked_;
+  std::map<LaneIndex, SlotSet> asked_;
   bool fewer_know_ = false;
 };
 

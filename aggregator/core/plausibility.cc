@@ -86,8 +86,7 @@ std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config)
   std::set<std::string> names;
   std::set<LaneIndex> indexes;
   for (const LaneHistory& lane : hello.lanes) {
-    // As many indexes are left for the lanes to come.
-    if (lane.name.empty() || lane.lane >= kMostLaneIndexes / 2 || !names.insert(lane.name).second ||
+    if (lane.name.empty() || lane.lane >= kMostLaneIndexes || !names.insert(lane.name).second ||
         !indexes.insert(lane.lane).second) {
       return absl::StrCat("reports an impossible first round for lane ", lane.name);
     }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "aggregator/core/lane.h"
+#include "aggregator/core/lanes.h"
 #include "aggregator/core/names.h"
 #include "aggregator/core/sample_ledger.h"
 #include "protocol/counted.h"
@@ -22,20 +23,38 @@ const LaneHistory* FindLane(const Hello& hello, const std::string& name) {
   return nullptr;
 }
 
+// The hellos with which a run is reconstructed, and the list of its members.
+struct Remembered {
+  const std::map<WorkerId, Hello>& hellos;
+  const std::set<WorkerId>& listed;
+};
+
 // Returns whether all workers have let go of the call lane that this worker remembers, because
-// another one has a later lane of that name.
-bool IsGone(const std::map<WorkerId, Hello>& hellos, const LaneHistory& history) {
-  return history.let_go && std::any_of(hellos.begin(), hellos.end(), [&](const auto& each) {
-           const LaneHistory* other = FindLane(each.second, history.name);
-           return HasHistory(each.second) && other != nullptr && history.lane < other->lane;
-         });
+// another one has a later lane of that name. A worker that is no member was not asked.
+bool IsGone(const Remembered& from, const Hello& hello, const LaneHistory& history) {
+  const bool asked = history.kind != LaneKind::kCall || from.listed.count(hello.worker) > 0;
+  if (asked && !history.let_go) return false;
+  return std::any_of(from.hellos.begin(), from.hellos.end(), [&](const auto& each) {
+    const LaneHistory* other = FindLane(each.second, history.name);
+    return HasHistory(each.second) && other != nullptr && history.lane < other->lane;
+  });
 }
 
 // What the worker remembers of the lane of this name; nullptr for nothing, or if that is gone.
-const LaneHistory* LaneOf(const std::map<WorkerId, Hello>& hellos, const Hello& hello,
-                          const std::string& name) {
+const LaneHistory* LaneOf(const Remembered& from, const Hello& hello, const std::string& name) {
   const LaneHistory* lane = FindLane(hello, name);
-  return lane == nullptr || IsGone(hellos, *lane) ? nullptr : lane;
+  return lane == nullptr || IsGone(from, hello, *lane) ? nullptr : lane;
+}
+
+// Returns whether a member has let go of the call lane after this verdict, so that others may have
+// heard that it is gone.
+bool IsLetGo(const Remembered& from, const LaneHistory& newest) {
+  return std::any_of(from.listed.begin(), from.listed.end(), [&](const WorkerId& id) {
+    const auto it = from.hellos.find(id);
+    if (it == from.hellos.end() || !HasHistory(it->second)) return false;
+    const LaneHistory* lane = LaneOf(from, it->second, newest.name);
+    return lane != nullptr && lane->let_go && lane->last_verdict == newest.last_verdict;
+  });
 }
 
 enum class Lineage { kCurrent, kBehind, kConflict };
@@ -60,12 +79,12 @@ bool IsStagedByAny(const std::map<WorkerId, Hello>& hellos, const LaneHistory& n
 
 // Whether a worker needs nothing of a lane that it does not have. It joins with the state of a
 // donor, which has what came of the calls before; it names their lanes when it calls itself.
-bool DoesWithout(const WorkerId& id, const Hello& hello, const LaneHistory& newest,
-                 bool in_flight) {
+bool DoesWithout(const WorkerId& id, const Hello& hello, const LaneHistory& newest, bool in_flight,
+                 bool is_let_go) {
   if (newest.last_verdict == 0) return true;
   if (newest.kind != LaneKind::kCall || in_flight) return false;
   // All that know the lane have let it go, and this worker has heard so already.
-  if (newest.let_go) return true;
+  if (is_let_go) return true;
   if (newest.verdicts.empty()) return false;
   const VerdictRecord& last = newest.verdicts.back();
   // One that was counted may not know the verdict.
@@ -92,10 +111,10 @@ Lineage Compare(const LaneHistory& mine, const LaneHistory& newest) {
 
 // The history with which the job goes on: the longest, then the one that most workers hold, then
 // the one with the most verdict records, then that of the lowest worker id.
-const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const std::string& name) {
+const LaneHistory* NewestHistory(const Remembered& from, const std::string& name) {
   std::map<std::pair<RoundNumber, uint64_t>, size_t> votes;  // By last verdict and chain.
-  for (const auto& [id, hello] : hellos) {
-    const LaneHistory* lane = LaneOf(hellos, hello, name);
+  for (const auto& [id, hello] : from.hellos) {
+    const LaneHistory* lane = LaneOf(from, hello, name);
     if (lane != nullptr) ++votes[{lane->last_verdict, lane->chain}];
   }
   const auto rank = [&](const LaneHistory& history) {
@@ -103,8 +122,8 @@ const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const 
                            history.verdicts.size());
   };
   const LaneHistory* newest = nullptr;
-  for (const auto& [id, hello] : hellos) {
-    const LaneHistory* lane = HasHistory(hello) ? LaneOf(hellos, hello, name) : nullptr;
+  for (const auto& [id, hello] : from.hellos) {
+    const LaneHistory* lane = HasHistory(hello) ? LaneOf(from, hello, name) : nullptr;
     if (lane != nullptr && (newest == nullptr || rank(*newest) < rank(*lane))) newest = lane;
   }
   return newest;
@@ -112,6 +131,8 @@ const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const 
 
 // Sorts the lanes by index. Aggregators that did not know of each other may have given one index to
 // two lanes. One of these then gets an index beyond all others; workers find their lanes by name.
+// If few indexes are left, all lanes are numbered anew: nothing about the lanes of an earlier
+// aggregator is on its way any more.
 void SortByIndex(std::vector<RecoveredLane>& lanes) {
   const auto by_index = [](const RecoveredLane& a, const RecoveredLane& b) {
     return a.lane < b.lane;
@@ -123,6 +144,8 @@ void SortByIndex(std::vector<RecoveredLane>& lanes) {
     if (!taken.insert(lane.lane).second) lane.lane = beyond++;
   }
   std::stable_sort(lanes.begin(), lanes.end(), by_index);
+  if (lanes.empty() || lanes.back().lane < kMostLaneIndexes / 2) return;
+  for (LaneIndex index = 0; index < lanes.size(); ++index) lanes[index].lane = index;
 }
 
 // The highest ballot at which this worker has staged the next round of any of the `lanes`.
@@ -181,15 +204,20 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
       listed.insert(id);
     }
   }
+  const Remembered from{hellos, listed};
   std::map<std::string, RecoveredLane> lanes;
   std::set<WorkerId> behind;
   std::set<WorkerId> conflicts;
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
-    for (const LaneHistory& lane : hello.lanes) lanes[lane.name].name = lane.name;
+    for (const LaneHistory& lane : hello.lanes) {
+      // A call lane that no member remembers is gone: other workers were not asked.
+      if (lane.kind == LaneKind::kCall && listed.count(id) == 0) continue;
+      lanes[lane.name].name = lane.name;
+    }
   }
   for (auto& [name, lane] : lanes) {
-    const LaneHistory& newest = *NewestHistory(hellos, name);
+    const LaneHistory& newest = *NewestHistory(from, name);
     lane.kind = newest.kind;
     lane.lane = newest.lane;
     lane.last_verdict = newest.last_verdict;
@@ -197,9 +225,10 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     lane.verdicts = newest.verdicts;
     lane.committed = newest.committed;
     const bool in_flight = IsStagedByAny(hellos, newest);
+    const bool is_let_go = newest.kind == LaneKind::kCall && IsLetGo(from, newest);
     for (const auto& [id, hello] : hellos) {
       if (!HasHistory(hello)) continue;
-      const LaneHistory* mine = LaneOf(hellos, hello, name);
+      const LaneHistory* mine = LaneOf(from, hello, name);
       if (lane.verdicts.empty() && mine != nullptr) {
         if (const StagedValue* staged = StagedNewest(*mine, newest)) {
           lane.verdicts = mine->verdicts;
@@ -211,7 +240,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
         }
       }
       if (mine == nullptr) {
-        if (!DoesWithout(id, hello, newest, in_flight)) behind.insert(id);
+        if (!DoesWithout(id, hello, newest, in_flight, is_let_go)) behind.insert(id);
         continue;
       }
       switch (Compare(*mine, newest)) {
@@ -245,18 +274,18 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     const LaneHistory* base = nullptr;
     LayoutRank highest;
     for (const WorkerId& id : list) {
-      const LaneHistory* mine = current(id) ? LaneOf(hellos, hellos.at(id), name) : nullptr;
+      const LaneHistory* mine = current(id) ? LaneOf(from, hellos.at(id), name) : nullptr;
       if (mine == nullptr) continue;
       const LayoutRank rank = RankOf(*mine, lane.last_verdict + 1, staged_last.at(id));
       if (base != nullptr && !(highest < rank)) continue;
       base = mine;
       highest = rank;
     }
-    if (base == nullptr) base = NewestHistory(hellos, name);
+    if (base == nullptr) base = NewestHistory(from, name);
     if (base == nullptr) continue;  // No worker remembers it.
     lane.layout = base->layout;
     for (const WorkerId& id : list) {
-      const LaneHistory* mine = current(id) ? LaneOf(hellos, hellos.at(id), name) : nullptr;
+      const LaneHistory* mine = current(id) ? LaneOf(from, hellos.at(id), name) : nullptr;
       if (mine == nullptr) continue;
       if (!Agree(mine->layout, lane.layout)) {
         behind.insert(id);
@@ -272,7 +301,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
 
   for (auto& [name, lane] : lanes) {
     for (const WorkerId& id : decision.members) {
-      const LaneHistory* mine = LaneOf(hellos, hellos.at(id), name);
+      const LaneHistory* mine = LaneOf(from, hellos.at(id), name);
       if (mine == nullptr || !mine->staged.has_value()) continue;
       if (mine->staged->round != lane.last_verdict + 1) continue;
       if (!lane.adopted.has_value() || lane.adopted->ballot < mine->staged->ballot) {
@@ -280,7 +309,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
       }
     }
     for (const WorkerId& id : decision.members) {
-      const LaneHistory* mine = LaneOf(hellos, hellos.at(id), name);
+      const LaneHistory* mine = LaneOf(from, hellos.at(id), name);
       if (lane.adopted.has_value() && mine != nullptr && mine->staged.has_value() &&
           mine->staged->round == lane.adopted->round &&
           mine->staged->value_ballot == lane.adopted->value_ballot) {

@@ -14,12 +14,13 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/time/time.h"
 #include "aggregator/core/event.h"
 #include "aggregator/core/join_guard.h"
@@ -136,10 +137,11 @@ struct Worker {
   JoinGuard joins;
   std::string software;  // The versions that it runs, as its hello named them.
   std::string misfit;    // How a registered tensor differs from the job's; empty if none does.
-  std::vector<Nonce> superseded;          // Earlier processes with this id.
-  bool lets_go = false;                   // Its client answers LetGo.
-  std::map<LaneIndex, uint32_t> layouts;  // Layout version seen, by lane; 0 if it is not here.
-  std::set<LaneIndex> registered;         // Its client ignores other lanes.
+  std::vector<Nonce> superseded;  // Earlier processes with this id.
+  bool lets_go = false;           // Its client answers LetGo.
+  // A job has as many of these as it has workers times lanes, so they have no node for each.
+  absl::btree_map<LaneIndex, uint32_t> layouts;  // Layout version seen; 0 if it is not here.
+  absl::btree_set<LaneIndex> registered;         // Its client ignores other lanes.
   // By lane, the open round that it began before its hello: it may repeat that begin.
   std::map<LaneIndex, RoundNumber> repeats;
 

@@ -334,9 +334,10 @@ void Engine::OnBatch(SessionId session, Batch batch) {
   bytes <= kTransportBytes ? PostNow(session, std::move(task)) : Post(session, std::move(task));
 }
 
-void Engine::CloseSession(SessionId session, std::string ended) {
-  Post(session, [session, ended = std::move(ended)](Runner& runner, absl::Time now) mutable {
-    runner.SessionClosed(session, std::move(ended), now);
+void Engine::CloseSession(SessionId session, std::string ended, bool malformed) {
+  SessionClosed closed{session, std::move(ended), malformed};
+  Post(session, [closed = std::move(closed)](Runner& runner, absl::Time now) mutable {
+    runner.SessionEnded(std::move(closed), now);
   });
 }
 

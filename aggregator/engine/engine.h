@@ -93,7 +93,8 @@ class Engine {
   // The messages and frames of a batch are handled as one event.
   void OnBatch(SessionId session, Batch batch);
   // `ended`: why the transport ended it, as a sentence; empty when the other side did.
-  void CloseSession(SessionId session, std::string ended = "");
+  // `malformed`: because of a message that no client sends.
+  void CloseSession(SessionId session, std::string ended = "", bool malformed = false);
   // The kernel hears nothing of these sessions now; the same again as long as that lasts.
   void OnUnheard(std::vector<UnheardSession> sessions);
   StreamId OpenStream(SessionToken token);

@@ -67,9 +67,7 @@ void Runner::BatchReceived(SessionId session, Batch&& batch, absl::Time now) {
   dependencies_.transport->Consumed(session, batch.frame_bytes);
 }
 
-void Runner::SessionClosed(SessionId session, std::string ended, absl::Time now) {
-  Step(basin::aggregator::SessionClosed{session, std::move(ended)}, now);
-}
+void Runner::SessionEnded(SessionClosed closed, absl::Time now) { Step(std::move(closed), now); }
 
 void Runner::StreamOpened(StreamId stream, SessionToken token, absl::Time now) {
   Step(basin::aggregator::StreamOpened{stream, token}, now);

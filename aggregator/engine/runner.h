@@ -95,7 +95,7 @@ class Runner {
   void MessageReceived(SessionId session, ToAggregator message, uint64_t bytes, absl::Time now);
   void BatchReceived(SessionId session, Batch&& batch, absl::Time now);
   // The session stream has ended. Its data streams end on their own.
-  void SessionClosed(SessionId session, std::string ended, absl::Time now);
+  void SessionEnded(SessionClosed closed, absl::Time now);
   void StreamOpened(StreamId stream, SessionToken token, absl::Time now);
   void FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now);
   void StreamClosed(StreamId stream, absl::Time now);

@@ -78,6 +78,18 @@ bool IsAt(int file, const std::string& path) {
          held.st_dev == found.st_dev && held.st_ino == found.st_ino;
 }
 
+// False: errno has the reason why not all of it was written, which the system only gives with the
+// rest.
+bool WriteAll(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
 std::string NameOf(uint64_t number) {
   std::string name = absl::StrCat(number);
   return name.insert(0, kNumberDigits - name.size(), '0');
@@ -202,10 +214,16 @@ absl::StatusOr<uint64_t> FileAuthority::HighestNumber() const {
     return Cannot("read");
   }
   uint64_t highest = 0;
+  errno = 0;
   while (const dirent* entry = readdir(listing)) {
     highest = std::max(highest, NumberOf(entry->d_name));
+    errno = 0;
   }
+  // A listing that broke off may lack the record.
+  const int error = errno;
   closedir(listing);
+  errno = error;
+  if (error != 0) return Cannot("read");
   return highest;
 }
 
@@ -258,10 +276,7 @@ absl::StatusOr<std::string> FileAuthority::Write(const LeaderRecord& record,
   const std::string path = PathOf(NameOf(number));
   {
     const File file(beside, O_WRONLY | O_CREAT | O_TRUNC);
-    if (!file.ok() ||
-        write(file.number(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-      return Cannot("written");
-    }
+    if (!file.ok() || !WriteAll(file.number(), text)) return Cannot("written");
     // A change of the leader must survive a crash of the machine; a renewal need not.
     const bool renews =
         before->state.record.has_value() && before->state.record->holder == record.holder;

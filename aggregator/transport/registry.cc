@@ -100,7 +100,8 @@ StreamId Registry::Open(std::shared_ptr<ExchangeReactor> stream, SessionToken to
 }
 
 void Registry::CloseSession(SessionId session, const absl::Status& ended) {
-  if (TakeSession(session) != nullptr) engine_.CloseSession(session, std::string(ended.message()));
+  if (TakeSession(session) == nullptr) return;
+  engine_.CloseSession(session, std::string(ended.message()), absl::IsInvalidArgument(ended));
 }
 
 void Registry::CloseStream(StreamId stream) {

@@ -356,7 +356,7 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
         "local_group is ", *local.local_group, ", but the worker stands for ", core.ranks,
         " trainers (ranks) that have reduced among themselves. Set local_group to off."));
   }
-  const std::string node = place_.machine.value_or("0");
+  const std::string node = basin::client::MachineOnHost(place_);
   settings.group = {*group, *local.local_group, Text("nccl_library"), node};
   // Hosts have different names, also those of containers that do not know the launcher's number.
   if (group->grouped) {

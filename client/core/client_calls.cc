@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/core/client_session.h"
 #include "client/core/client_view.h"
+#include "client/core/lane_let_go.h"
 #include "client/core/lane_registration.h"
 #include "client/core/lane_round.h"
 
@@ -87,7 +88,7 @@ void OnCall(ClientState& state, const Scope& scope, const RegisterTensors& reque
     if (state.departure.finished) fresh.Finish();
     state.lanes.Add(std::move(fresh));
   }
-  state.lanes[handle].claimed = true;
+  state.lanes[handle].claimed = !state.departure.finished;
   Register(state.lanes[handle], scope, request.tensors);
 }
 
@@ -212,6 +213,7 @@ void OnCall(ClientState& state, const Scope& scope, const Finish&) {
                 {ErrorCode::kFailedPrecondition,
                  absl::StrCat("Worker ", state.config.worker, " of job ", state.config.job,
                               " has finished, and leases no more samples.")});
+    AnswerLetGo(lane, scope);
   }
   if (scope.welcomed) scope.Send(Finished{});
 }

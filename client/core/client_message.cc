@@ -108,9 +108,9 @@ bool OnLayout(ClientState& state, const Scope& scope, const LaneLayout& layout) 
   return true;
 }
 
-void OnGone(ClientState& state, const Scope& scope, LaneHandle handle) {
+void OnGone(ClientState& state, const Scope& scope, LaneHandle handle, bool registers) {
   Lane& lane = state.lanes[handle];
-  if (!lane.claimed && !lane.round.has_value()) {
+  if (!lane.claimed && !registers && !lane.round.has_value()) {
     scope.actions.push_back(ForgetLane{handle});
     state.lanes.Remove(lane);
     return;
@@ -155,7 +155,10 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                  [&](const MembershipChanged& changed) { OnMembership(state, scope, changed); },
                  [&](const LaneLayout& layout) {
                    if (!OnLayout(state, scope, layout)) return;
-                   if (Lane* lane = state.lanes.Find(layout.lane)) Advance(*lane, scope);
+                   Lane* lane = state.lanes.Find(layout.lane);
+                   if (lane == nullptr) return;
+                   lane->laid_out |= layout.first == 0;
+                   Advance(*lane, scope);
                  },
                  [&](const Credit& credit) {
                    if (Lane* lane = state.lanes.Find(credit.lane)) OnCredit(*lane, scope, credit);
@@ -198,7 +201,7 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                    const Lane* lane = state.lanes.Find(gone.lane);
                    if (lane == nullptr) return;
                    const LaneHandle handle = lane->handle;
-                   OnGone(state, scope, handle);
+                   OnGone(state, scope, handle, !lane->laid_out);
                    if (state.lanes.Has(handle)) SendRegister(state.lanes[handle], scope);
                  },
                  [&](const BatchReported& reported) {

@@ -17,9 +17,10 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message);
 // The caller sends the frames that the layout allows, because a welcome has
 // more to handle first.
 bool OnLayout(ClientState& state, const Scope& scope, const LaneLayout& layout);
-// The call lane is gone. Unless the trainer needs it, so does its handle; else it is a new lane
-// that is not registered. REQUIRES: it has an index.
-void OnGone(ClientState& state, const Scope& scope, LaneHandle handle);
+// The call lane is gone. Unless the trainer needs it, so is its handle; else it is a new lane that
+// is not registered. `registers`: it is being registered in this session, so that the aggregator
+// takes the worker for one that knows the new lane. REQUIRES: it has an index.
+void OnGone(ClientState& state, const Scope& scope, LaneHandle handle, bool registers);
 // `late`: in a welcome.
 bool OnVerdict(ClientState& state, const Scope& scope, LaneIndex index, const VerdictRecord& record,
                const std::optional<WorkerId>& donor, bool late);

@@ -112,13 +112,18 @@ void ForgetGone(ClientState& state, const Scope& scope, const Welcome& welcome) 
   for (const LaneLayout& layout : welcome.layouts) layouts[layout.name] = &layout;
   std::vector<LaneHandle> gone;
   for (const Lane& lane : state.lanes.all()) {
-    if (!lane.let_go) continue;
+    if (!lane.HasLetGo()) continue;
     const auto layout = layouts.find(lane.name);
     const bool here = layout != layouts.end() && layout->second->round >= lane.next() &&
                       (layout->second->lane == *lane.index || layout->second->round == lane.next());
     if (!here) gone.push_back(lane.handle);
   }
-  for (const LaneHandle handle : gone) OnGone(state, scope, handle);
+  // So may one that it has not registered; its chain would not be that of the next lane.
+  state.lanes.ForgetStartsUnless([&](const StartRound& start) {
+    const auto layout = layouts.find(start.lane);
+    return layout != layouts.end() && layout->second->lane == start.index;
+  });
+  for (const LaneHandle handle : gone) OnGone(state, scope, handle, /*registers=*/false);
 }
 
 // Applies the welcome, and repeats the messages that the new session lacks.

@@ -34,7 +34,6 @@ void Lane::Start(RoundNumber at, std::optional<uint64_t> start_chain, SampleProg
   samples.committed = std::move(committed);
   undelivered.reset();
   early.reset();
-  let_go = false;
 }
 
 void Lane::StartAtLayout() {
@@ -44,6 +43,7 @@ void Lane::StartAtLayout() {
 
 void Lane::Finish() {
   finished = true;
+  claimed = false;
   // The trainer begins no round that could take the outcome, and the next results of the others
   // come here too.
   if (!round.has_value()) undelivered.reset();
@@ -54,11 +54,12 @@ void Lane::Forget() {
   started = false;
   samples = Samples();
   index.reset();
-  in_session = false;
+  in_session = laid_out = false;
   layout = Layout();
   window = 0;
   layout_round = 0;
   asked_to_let_go.reset();
+  let_go.reset();
   for (RegisteredTensor& tensor : tensors) {
     tensor.index.reset();
     tensor.refusal = {};
@@ -66,7 +67,7 @@ void Lane::Forget() {
 }
 
 void Lane::EndSession() {
-  in_session = false;
+  in_session = laid_out = false;
   asked_again = 0;
   asked_to_let_go.reset();
   known_optimizer = 0;
@@ -97,7 +98,7 @@ std::optional<LaneHistory> Lane::History() const {
   history.leased = samples.Leased();
   history.resumed = samples.ResumedOf(history.leased.epoch);
   history.begun = round.has_value() && round->number() == next() ? next() : 0;
-  history.let_go = let_go;
+  history.let_go = HasLetGo();
   if (settlement.held_round() == next()) {
     history.held_ballot = settlement.held_ballot();
     for (const Interval& run : settlement.held().Runs()) {

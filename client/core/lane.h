@@ -73,6 +73,9 @@ struct Lane {
     return in_session && !claimed && !round.has_value() && !undelivered.has_value() &&
            !early.has_value() && !report.has_value() && !samples.request.has_value();
   }
+  // Whether the worker has let the lane go since its last verdict, so that the lane may be gone. To
+  // become a member where it is changes nothing about that.
+  bool HasLetGo() const { return let_go.has_value() && (!started || *let_go == last_verdict); }
   // Starts at the round of the layout, unless the start is already known.
   void StartAtLayout();
   // The worker takes part in no further round: results that it has not requested are not needed.
@@ -90,6 +93,7 @@ struct Lane {
 
   std::optional<LaneIndex> index;
   bool in_session = false;  // The aggregator of this session has sent the lane's index.
+  bool laid_out = false;    // It has sent the whole layout in answer to a registration.
   Layout layout;
   uint64_t window = 0;           // With which a round starts.
   RoundNumber layout_round = 0;  // From the last layout.
@@ -116,14 +120,14 @@ struct Lane {
   // The aggregator has asked whether this worker can let the lane go after this round. Answered
   // when the lane is idle.
   std::optional<RoundNumber> asked_to_let_go;
-  bool let_go = false;  // It has answered, after last_verdict, that it can.
+  std::optional<RoundNumber> let_go;  // It has answered, after this round, that it can.
   bool finished = false;
 
   auto Fields() const {
-    return std::tie(handle, name, kind, tensors, by_name, index, in_session, layout, window,
-                    layout_round, started, last_verdict, chain, verdicts, settlement, samples,
-                    report, round, undelivered, early, known_optimizer, asked_again, claimed,
-                    asked_to_let_go, let_go, finished);
+    return std::tie(handle, name, kind, tensors, by_name, index, in_session, laid_out, layout,
+                    window, layout_round, started, last_verdict, chain, verdicts, settlement,
+                    samples, report, round, undelivered, early, known_optimizer, asked_again,
+                    claimed, asked_to_let_go, let_go, finished);
   }
 };
 

@@ -10,7 +10,7 @@ void OnLetGo(Lane& lane, const Scope& scope, const LetGo& asked) {
   // The order of calls without a name follows from the rounds of all their lanes.
   if (lane.kind != LaneKind::kCall || IsUnnamedLane(lane.name)) return;
   // Until this worker is a member it has no history of the lane.
-  if (lane.started && lane.last_verdict != asked.round) return;
+  if (lane.started && asked.round < lane.last_verdict) return;
   lane.asked_to_let_go = asked.round;
   AnswerLetGo(lane, scope);
 }
@@ -18,9 +18,11 @@ void OnLetGo(Lane& lane, const Scope& scope, const LetGo& asked) {
 void AnswerLetGo(Lane& lane, const Scope& scope) {
   if (!lane.asked_to_let_go.has_value() || !scope.welcomed || !lane.IsIdle()) return;
   const RoundNumber after = *lane.asked_to_let_go;
+  // A verdict counts when its results are here, too.
+  if (lane.started && lane.last_verdict < after) return;
   lane.asked_to_let_go.reset();
   if (lane.started && lane.last_verdict != after) return;
-  lane.let_go = true;
+  lane.let_go = after;
   scope.Send(LetGo{*lane.index, after});
 }
 

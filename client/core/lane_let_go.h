@@ -15,7 +15,7 @@ namespace basin::client {
 // The question is answered now, or when the lane is idle. It is void once the lane has another
 // verdict.
 void OnLetGo(Lane& lane, const Scope& scope, const LetGo& asked);
-// The lane may be idle now: its round has ended.
+// The lane may be idle now: its round has ended, or the worker takes part in no other.
 void AnswerLetGo(Lane& lane, const Scope& scope);
 // The lane is gone, but the trainer is about to use it, or does: it is a new lane by the same
 // handle, and the round in flight is the first one.

@@ -70,7 +70,6 @@ void Extend(Lane& lane, const Scope& scope, const VerdictRecord& record) {
                        IsCounted(record.value, scope.config.worker, scope.incarnation);
   lane.known_optimizer = counted ? round->begin().optimizer : 0;
   lane.last_verdict = record.round;
-  lane.let_go = false;
   lane.chain = record.chain;
   lane.verdicts.push_back(record);
   if (lane.verdicts.size() > kRememberedVerdicts) lane.verdicts.erase(lane.verdicts.begin());
@@ -83,7 +82,7 @@ void Extend(Lane& lane, const Scope& scope, const VerdictRecord& record) {
 void Pass(Lane& lane, const Scope& scope, const VerdictRecord& record) {
   Extend(lane, scope, record);
   Round* round = lane.InFlight(record.round);
-  if (round == nullptr) return;
+  if (round == nullptr) return AnswerLetGo(lane, scope);
   round->Postpone(scope, lane.next());
   round->SetWindow(lane.window);
   Advance(lane, scope);
@@ -93,7 +92,7 @@ void Record(Lane& lane, const Scope& scope, const VerdictRecord& record) {
   Extend(lane, scope, record);
   Round* round = lane.InFlight(record.round);
   if (record.value.outcome != Outcome::kCommitted) {
-    if (round == nullptr) return;
+    if (round == nullptr) return AnswerLetGo(lane, scope);
     if (record.value.abort_cause == AbortCause::kMismatch) {
       FailRoundInFlight(
           lane, scope,
@@ -121,7 +120,7 @@ void Record(Lane& lane, const Scope& scope, const VerdictRecord& record) {
   }
   if (round == nullptr) {
     if (!lane.finished) lane.undelivered = record;
-    return;
+    return AnswerLetGo(lane, scope);
   }
   round->Apply(RoundInput::kCommittedVerdict);
   round->Stop(scope);

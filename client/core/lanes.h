@@ -13,6 +13,7 @@
 #define BASIN_CLIENT_CORE_LANES_H_
 
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -120,6 +121,12 @@ class Lanes {
     }
   }
   void ForgetStarts() { starts_.clear(); }
+  template <typename IsHere>
+  void ForgetStartsUnless(IsHere&& is_here) {
+    for (auto it = starts_.begin(); it != starts_.end();) {
+      it = is_here(it->second) ? std::next(it) : starts_.erase(it);
+    }
+  }
 
   auto Fields() const { return std::tie(lanes_, by_index_, starts_); }
 

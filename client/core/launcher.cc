@@ -227,4 +227,8 @@ LaunchedPlace ReadPlace(Variables variables) {
   return PlaceInSlurm(variables).value_or(LaunchedPlace{});
 }
 
+std::string MachineOnHost(const LaunchedPlace& place) {
+  return place.numbers_machines ? place.machine.value_or("0") : "0";
+}
+
 }  // namespace basin::client

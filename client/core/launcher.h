@@ -50,6 +50,10 @@ struct LaunchedPlace {
 // All absent: no launcher has said it.
 LaunchedPlace ReadPlace(Variables variables);
 
+// Tells machines of one host apart, with the same text on all workers of a machine. A number that
+// some of them have computed, and others could not, does not.
+std::string MachineOnHost(const LaunchedPlace& place);
+
 }  // namespace basin::client
 
 #endif  // BASIN_CLIENT_CORE_LAUNCHER_H_

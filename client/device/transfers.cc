@@ -96,9 +96,24 @@ DeviceTransfers::~DeviceTransfers() {
 
 DeviceTransfers::LanePtr DeviceTransfers::LaneOf(LaneHandle handle) {
   MutexLock lock(mutex_);
-  LanePtr& lane = lanes_[handle];
-  if (lane == nullptr) lane = std::make_shared<Lane>();
-  return lane;
+  const auto found = lanes_.find(handle);
+  if (found != lanes_.end()) return found->second;
+  if (lanes_.size() >= most_lanes_) ForgetGone();
+  return lanes_.emplace(handle, std::make_shared<Lane>()).first->second;
+}
+
+void DeviceTransfers::ForgetGone() {
+  for (auto it = lanes_.begin(); it != lanes_.end();) {
+    // A call that is under way holds it, and so does what is on its way.
+    const bool is_used = it->second.use_count() > 1 || worker_.IsRegistered(it->first);
+    it = is_used ? std::next(it) : lanes_.erase(it);
+  }
+  most_lanes_ = 2 * lanes_.size() + kLanesAtFirst;  // So that each is looked at a few times.
+}
+
+size_t DeviceTransfers::lanes() const {
+  MutexLock lock(mutex_);
+  return lanes_.size();
 }
 
 std::vector<DeviceTransfers::LanePtr> DeviceTransfers::Lanes() {

@@ -23,6 +23,7 @@
 #ifndef BASIN_CLIENT_DEVICE_TRANSFERS_H_
 #define BASIN_CLIENT_DEVICE_TRANSFERS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -84,6 +85,9 @@ class DeviceTransfers {
   absl::Status Copy(const RoundResult& result, absl::Span<const RoundResult::Destination> to,
                     const OnDevice& where);
 
+  // The lanes of which something is kept; for tests.
+  size_t lanes() const;
+
  private:
   struct Lane {
     // Held while the worker gets tensors of a round, or begins one.
@@ -100,8 +104,12 @@ class DeviceTransfers {
     absl::Status failed ABSL_GUARDED_BY(mutex);  // What failed in this round.
   };
   using LanePtr = std::shared_ptr<Lane>;
+  static constexpr size_t kLanesAtFirst = 64;
 
   LanePtr LaneOf(LaneHandle lane);
+  // Forgets lanes whose handles mean nothing any more: a program may make calls with any number of
+  // names, one after another.
+  void ForgetGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Drop(const LanePtr& lane);
   std::vector<LanePtr> Lanes();
   absl::StatusOr<Courier*> CourierOf(int device);
@@ -145,8 +153,9 @@ class DeviceTransfers {
   const Open open_;
   const std::shared_ptr<PinnedBudget> budget_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<LaneHandle, LanePtr> lanes_ ABSL_GUARDED_BY(mutex_);
+  size_t most_lanes_ ABSL_GUARDED_BY(mutex_) = kLanesAtFirst;  // Before some are forgotten.
   std::map<int, std::unique_ptr<Courier>> couriers_ ABSL_GUARDED_BY(mutex_);  // By device.
 };
 

@@ -191,6 +191,11 @@ absl::StatusOr<Registration> Worker::Register(const std::string& lane, LaneKind 
   return registered;
 }
 
+bool Worker::IsRegistered(LaneHandle lane) const {
+  MutexLock lock(mutex_);
+  return tensors_.count(lane) > 0;
+}
+
 absl::StatusOr<Worker::TensorInfoPtr> Worker::Find(LaneHandle lane, TensorHandle tensor) const {
   MutexLock lock(mutex_);
   return FindLocked(lane, tensor);

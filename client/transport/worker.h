@@ -118,6 +118,8 @@ class Worker {
   absl::StatusOr<Registration> Register(const std::string& lane, LaneKind kind,
                                         const std::vector<TensorSpec>& tensors);
 
+  // Whether the handle means a lane, which it may not any more.
+  bool IsRegistered(LaneHandle lane) const;
   // What the tensors of the sources are. Failure: the error that Push would return for them,
   // without reading them: kNotFound for handles that were not registered; kInvalidArgument if the
   // number of bytes is not that of the tensor, or if the encoding is impossible for it.

@@ -325,6 +325,15 @@ TEST_F(DeliveryTest, ASessionThatTheTransportEndedWasNotClosedByItsPeer) {
   EXPECT_FALSE(lingered[0].closed_by_peer);
 }
 
+TEST_F(DeliveryTest, AMalformedMessageIsReportedAsThat) {
+  delivery_.CloseSession(kA, "A message was refused.", start_, actions_, /*malformed=*/true);
+  delivery_.CloseSession(kB, "Its token was revoked.", start_, actions_);
+  const auto lingered = delivery_.TakeLingered(start_ + absl::Seconds(1), actions_);
+  ASSERT_EQ(lingered.size(), 2u);
+  EXPECT_TRUE(lingered[0].malformed);
+  EXPECT_FALSE(lingered[1].malformed);
+}
+
 TEST_F(DeliveryTest, ASessionThatIsEndedWhileItSettlesIsReportedToNobody) {
   delivery_.CloseSession(kA, "", start_, actions_);
   Pass(EndSession{kA, {}});

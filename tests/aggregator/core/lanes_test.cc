@@ -45,7 +45,8 @@ struct LanesTest : testing::Test {
     config.memory_bytes = memory.total;
   }
   std::string Charge(Lane& lane, const TensorSpec& spec) {
-    std::string why = lanes.Charge(config, 4, memory, lane, &spec, [this] { ++drops; });
+    std::string why = lanes.Charge(
+        config, 4, memory, lane, &spec, [this] { ++drops; }, [] { return false; });
     if (why.empty()) lane.Append(spec);
     return why;
   }
@@ -79,7 +80,7 @@ TEST_F(LanesTest, NoOtherLaneGetsThePlaceOfOneThatIsGone) {
   Lane& lane = lanes.Add("call/y", LaneKind::kCall);
   ASSERT_EQ(Charge(lane, kTensor), "");
   lane.next = 7;
-  lanes.Ask(1);
+  lanes.Ask(1, {0});
   lanes.Remove(1, 1, memory, actions);
   EXPECT_EQ(memory.reserved, 0u);
   EXPECT_TRUE(lanes.asked().empty());
@@ -103,7 +104,7 @@ TEST_F(LanesTest, AboveHalfOfTheNamesTheOldestIdleCallMayGo) {
   std::vector<Action> opened;
   Open(lanes[2], config, opened);
   EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4)->name, "call/x") << "a round uses the other";
-  lanes.Ask(1);
+  lanes.Ask(1, {0});
   EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4), nullptr) << "one is on its way";
   lanes.Keep(1);
   EXPECT_EQ(lanes.LeastUsedOfTooMany(config, 4)->name, "call/x");

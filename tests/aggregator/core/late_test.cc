@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "aggregator/core/grace.h"
 #include "tests/aggregator/core/harness.h"
 
@@ -238,6 +239,28 @@ TEST(LeavingOut, AJobThatLeavesOutNobodyIsToldOnceWhenItForms) {
                                                        "to 66 or less."));
   most.quorum_percent = 66;
   EXPECT_EQ(told(Settings(1, 3, 3), most), "") << "two of three are enough";
+}
+
+// The workers of a node have one contribution.
+TEST(LeavingOut, AJobOfNodesIsToldWhatCountsForNodes) {
+  const auto told = [](uint32_t min_workers, uint32_t node, uint32_t quorum) {
+    Config config = LeavesOut();
+    config.quorum_percent = quorum;
+    Cluster t(Settings(min_workers, 4, 4), std::move(config));
+    uint32_t number = 0;
+    for (const char* id : {"a", "b", "c", "d"}) {
+      t.Worker(id).group = {absl::StrCat("node", number++ / node), node};
+      t.Join(id);
+    }
+    return t.Notes(NoteKind::kLatePolicyIdle) == 0 ? std::string()
+                                                   : t.NoteText(NoteKind::kLatePolicyIdle);
+  };
+  EXPECT_EQ(told(1, 2, 50), "") << "one of two nodes is enough";
+  EXPECT_THAT(told(1, 2, 66), HasSubstr("a quorum of 66 percent of its 2 nodes is all of them. Set "
+                                        "round.quorum_percent to 50 or less."));
+  EXPECT_THAT(told(3, 2, 50), HasSubstr("min_workers, which is 3, and without the contribution of "
+                                        "a node the job has 2. Start"));
+  EXPECT_THAT(told(1, 4, 50), HasSubstr("its 4 workers reduce among themselves"));
 }
 
 TEST(LeavingOut, AnOperatorIsToldOfAPolicyThatLeavesOutNobody) {

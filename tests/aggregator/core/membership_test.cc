@@ -656,6 +656,17 @@ TEST(Loss, AClosedConnectionHasAShortGrace) {
   EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a"));
 }
 
+TEST(Loss, WhoeverSendsWhatNoClientSendsHasAShortGrace) {
+  Running c;
+  c.a.Contribute();
+  const SessionId session = std::exchange(c.b.session, 0);
+  c.Step(SessionLost{session, false, "A message of worker b of job job was refused.", true});
+  c.Sleep(c.config.closed_lease - absl::Milliseconds(10));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u) << "it may come back at once";
+  c.Sleep(absl::Milliseconds(20));
+  EXPECT_EQ(c.a.lane().last, 2u) << "the others do not wait for its lease";
+}
+
 TEST(Loss, ABrokenConnectionHasTheWholeLease) {
   Running c;
   c.a.Contribute();

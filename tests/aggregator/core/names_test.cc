@@ -3,6 +3,7 @@
 // Names of calls: a job may use any number of them, one after another, and holds a bounded number.
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -10,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "aggregator/core/lanes.h"
+#include "aggregator/core/plausibility.h"
 #include "aggregator/core/recovery.h"
 #include "protocol/version.h"
 #include "tests/aggregator/core/harness.h"
@@ -122,6 +125,54 @@ TEST(Names, StayUntilEveryWorkerHasLetThemGo) {
   EXPECT_GE(t.a.Count<LaneGone>(), 1u);
 }
 
+TEST(Names, AWorkerThatComesBackIsAskedAgainAndTheOthersAreNot) {
+  Calls t;
+  t.Call("call/x");
+  const LaneIndex index = t.a.lane("call/x").index;
+  t.b.lets_go = false;
+  t.CallOthers(3);
+  ASSERT_TRUE(t.job().lanes.Has(index));
+  const size_t asked_a = t.a.Count<LetGo>();
+  const size_t asked_b = t.b.Count<LetGo>();
+  t.b.Cut();
+  t.b.Connect();
+  EXPECT_EQ(t.a.Count<LetGo>(), asked_a) << "its answers hold";
+  EXPECT_EQ(t.b.Count<LetGo>(), 2 * asked_b) << "it may not have heard the questions";
+  t.b.Send(LetGo{index, 1});
+  EXPECT_FALSE(t.job().lanes.Has(index)) << "the answer of a was not forgotten";
+}
+
+TEST(Names, AnswersOfOthersAreNone) {
+  Calls t;
+  t.Call("call/x");
+  t.Worker("c").sees_layouts = false;  // It waits for the next members, and registers no call.
+  TestWorker& c = t.Joined("c");
+  const LaneIndex index = t.a.lane("call/x").index;
+  t.b.lets_go = false;
+  t.CallOthers(3);
+  ASSERT_TRUE(t.job().lanes.Has(index));
+  for (int i = 0; i < 3; ++i) {
+    c.Send(LetGo{index, 1});
+    t.a.Send(LetGo{index, 1});
+  }
+  EXPECT_TRUE(t.job().lanes.Has(index)) << "b has not answered";
+  c.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  t.b.Send(LetGo{index, 1});
+  EXPECT_TRUE(t.job().lanes.Has(index)) << "now c knows it too, and was not asked";
+}
+
+TEST(Names, AnotherProcessOfAWorkerNeedsNothingOfTheFirst) {
+  Calls t;
+  t.Call("call/x");
+  const LaneIndex index = t.a.lane("call/x").index;
+  t.b.lets_go = false;
+  t.CallOthers(3);
+  ASSERT_TRUE(t.job().lanes.Has(index));
+  t.b.Restart();
+  t.b.Connect();
+  EXPECT_FALSE(t.job().lanes.Has(index));
+}
+
 TEST(Names, ARoundVoidsTheAnswers) {
   Calls t;
   t.Call("call/x");
@@ -226,6 +277,87 @@ TEST(Names, Fault_A1_ARecoveryKeepsWhoHasForgottenWhatOthersRemember) {
       EXPECT_EQ(lane.last_verdict, 0u) << "of the later lane";
     }
   }
+}
+
+// A job in which b was lost silently, and was the only one that had not let go of call/x.
+struct LostCalls : Calls {
+  LostCalls() {
+    Call("call/x");
+    index = a.lane("call/x").index;
+    b.lets_go = false;
+    CallOthers(3);
+    b.Cut();
+    Sleep(config.lease + absl::Seconds(1));
+    EXPECT_EQ(Notes(NoteKind::kWorkerLost), 1u);
+  }
+  LaneIndex index = 0;
+};
+
+TEST(Names, Fault_A1_ALostMemberMayComeBackToAnotherAggregatorWithWhatItRemembers) {
+  LostCalls t;
+  EXPECT_TRUE(t.job().lanes.Has(t.index)) << "b is a member until another list is known";
+  t.Crash(5000);
+  t.a.Connect();
+  t.b.Connect();
+  EXPECT_THAT(t.job().membership().members, ElementsAre("a", "b"))
+      << "a is not behind, because it has what b has";
+}
+
+TEST(Names, GoWhenALostWorkerIsNoMemberAnyMore) {
+  LostCalls t;
+  ASSERT_TRUE(t.job().lanes.Has(t.index));
+  t.a.Contribute();
+  ASSERT_THAT(t.job().membership().members, ElementsAre("a"));
+  EXPECT_FALSE(t.job().lanes.Has(t.index));
+  EXPECT_EQ(t.a.lanes.count("call/x"), 0u);
+}
+
+TEST(Names, Fault_A1_WhatOnlyAFormerMemberRemembersIsGone) {
+  LostCalls t;
+  t.a.Contribute();
+  ASSERT_EQ(t.a.lanes.count("call/x"), 0u);
+  // The next aggregator hears of both. A has the newer list, without b.
+  t.Crash(5000);
+  t.b.Connect();
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window);
+  EXPECT_THAT(t.job().membership().members, ElementsAre("a"));
+  EXPECT_FALSE(t.a.ended.has_value());
+  EXPECT_EQ(t.a.role, Role::kMember) << "it is not behind b, which was not asked";
+  EXPECT_EQ(t.b.role, Role::kJoiner);
+}
+
+TEST(Names, Fault_A1_AFormerMemberDoesNotBringBackAnEarlierLaneOfTheName) {
+  LostCalls t;
+  t.a.Contribute();
+  // Another lane has the name, and fewer rounds than that of b.
+  t.a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  const LaneIndex later = t.a.lane("call/x").index;
+  ASSERT_GT(later, t.index);
+  t.Crash(5000);
+  t.b.Connect();
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window);
+  ASSERT_NE(t.job().lanes.Named("call/x"), nullptr);
+  EXPECT_EQ(t.job().lanes.Named("call/x")->index, later);
+  EXPECT_THAT(t.job().membership().members, ElementsAre("a"));
+  EXPECT_EQ(t.a.role, Role::kMember);
+}
+
+TEST(Names, Fault_A1_ARecoveryNumbersLanesAnewBeforeTheNumbersEnd) {
+  Calls t;
+  t.Call("call/x");
+  std::map<WorkerId, Hello> hellos = {{"a", t.a.MakeHello()}, {"b", t.b.MakeHello()}};
+  for (auto& [id, hello] : hellos) {
+    for (LaneHistory& lane : hello.lanes) lane.lane += kMostLaneIndexes - 3;
+    EXPECT_EQ(WhyNotPlausible(hello, t.job().term, t.config), "") << "an aggregator gave it";
+  }
+  const RecoveryDecision decision = DecideRecovery(hellos, RecoveryFacts{}, Rules{});
+  EXPECT_THAT(decision.members, ElementsAre("a", "b"));
+  ASSERT_EQ(decision.lanes.size(), 2u);
+  EXPECT_EQ(decision.lanes[0].name, kLane);
+  EXPECT_EQ(decision.lanes[0].lane, 0u);
+  EXPECT_EQ(decision.lanes[1].lane, 1u);
 }
 
 TEST(Names, Fault_A1_AreLetGoAfterARestartToo) {

@@ -18,6 +18,7 @@
 namespace basin::aggregator {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -432,8 +433,14 @@ TEST(Memory, ALaneThatDoesNotFitWaitsForAnother) {
   EXPECT_EQ(t["a"].lane("first").window, kChunkBytes);
   EXPECT_EQ(t["a"].lane("call/second").window, 0u);
   EXPECT_GE(t.Notes(NoteKind::kLaneWaitsForMemory), 1u);
-  // The round waits, and nothing is lost.
+  EXPECT_THAT(t.NoteText(NoteKind::kLaneWaitsForMemory),
+              AllOf(HasSubstr("Lane call/second waits for memory of the aggregator: "),
+                    HasSubstr("Raise memory.budget")));
+  // The round waits, and nothing is lost. Its trainer is told for what it waits.
   t["a"].Begin(Spec(ReduceOp::kSum), "call/second");
+  EXPECT_EQ(t["a"].Last<HeldUp>().round, 1u);
+  EXPECT_THAT(t["a"].Last<HeldUp>().text,
+              AllOf(HasSubstr("memory of the aggregator: "), HasSubstr("Raise memory.budget")));
   t["a"].Push(0, 0, 1, "call/second");
   EXPECT_THAT(t["a"].Last<Credit>().refused, ElementsAre(ChunkRange{0, 0, 1}));
   EXPECT_EQ(t.core->reserved_bytes(),
@@ -537,6 +544,56 @@ TEST(Memory, AnIdleCallLaneGivesItsMemoryAtOnceAndKeepsItsNumber) {
   // The call lane is used again, because there is memory, and continues with its next round.
   t["a"].Begin(Spec(ReduceOp::kSum), "call/first");
   EXPECT_EQ(t.round(0)->number, 2u);
+}
+
+// Calls with many chunks, and memory for one of them.
+constexpr uint64_t kManyChunks = 20000;
+Config RoomForOneLarge() {
+  Config config = Narrow(1);
+  config.memory_bytes = 10 * kChunkBytes + TrackingBytes(1, kManyChunks) * 3 / 2;
+  return config;
+}
+
+TEST(Memory, AnIdleCallGivesWayToWhatIsKnownOfAnother) {
+  Cluster t(Settings(1, 1, 1), RoomForOneLarge());
+  TestWorker& a = t.Worker("a");
+  a.Connect();
+  a.Register({Tensor("w", kManyChunks)}, "call/first", LaneKind::kCall);
+  a.Ready();
+  a.Contribute(Spec(ReduceOp::kSum), "call/first", {0});
+  a.Register({Tensor("w", kManyChunks)}, "call/second", LaneKind::kCall);
+  EXPECT_EQ(a.Count<Rejected>(), 0u);
+  EXPECT_TRUE(t.job().lanes[0].expired);
+  a.Contribute(Spec(ReduceOp::kSum), "call/second", {0});
+  EXPECT_EQ(a.lane("call/second").last, 1u);
+  // Each takes the place of the other.
+  a.Contribute(Spec(ReduceOp::kSum), "call/first", {0});
+  EXPECT_EQ(a.lane("call/first").last, 2u);
+  EXPECT_TRUE(t.job().lanes[1].expired);
+  EXPECT_EQ(a.Count<Rejected>(), 0u);
+}
+
+TEST(Memory, ACallWhoseMemoryAGradientLaneHasForGoodEndsAndSaysSo) {
+  Cluster t(Settings(1, 1, 1), RoomForOneLarge());
+  TestWorker& a = t.Worker("a");
+  a.Connect();
+  a.Register({Tensor("w", kManyChunks)}, "call/first", LaneKind::kCall);
+  a.Ready();
+  a.Contribute(Spec(ReduceOp::kSum), "call/first", {0});
+  a.Register({Tensor("w", kManyChunks)}, "second");
+  ASSERT_TRUE(t.job().lanes[0].expired);
+  // A frame before its begin must come again, should there be memory for that.
+  a.Push(0, 0, 1, "call/first");
+  EXPECT_EQ(a.Last<Credit>().window, 0u);
+  EXPECT_THAT(a.Last<Credit>().refused, ElementsAre(ChunkRange{0, 0, 1}));
+  ASSERT_EQ(a.Count<Rejected>(), 0u);
+  a.Begin(Spec(ReduceOp::kSum), "call/first");
+  const Rejected rejected = a.Last<Rejected>();
+  EXPECT_EQ(rejected.error.code, ErrorCode::kFailedPrecondition) << "no verdict will come";
+  EXPECT_EQ(rejected.lane, 0u);
+  EXPECT_EQ(rejected.round, 2u);
+  EXPECT_THAT(rejected.error.text,
+              AllOf(HasSubstr("lane call/first, round 2"), HasSubstr("raise memory.budget")));
 }
 
 // A job that is remembered only to show how it ended takes no memory from others. Its workers may

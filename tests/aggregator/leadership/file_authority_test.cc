@@ -4,13 +4,16 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -105,6 +108,25 @@ TEST_F(FileAuthorityTest, EqualRecordsHaveDifferentVersions) {
   Remove(directory_);  // The record is lost.
   EXPECT_FALSE(Read(*a).record.has_value());
   EXPECT_NE(Write(*a, Of("a"), ""), first);
+}
+
+// As on a full disk, a part is written, and only the attempt to write the rest has the reason.
+TEST_F(FileAuthorityTest, ARecordThatDoesNotFitOnTheDiskIsNotWrittenAndSaysWhy) {
+  const auto a = Open("a");
+  const std::string version = Write(*a, Of("a"), "");
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {64, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  errno = 0;
+  const absl::Status status = a->Write(Of("a"), version, kTimeout).status();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr(std::generic_category().message(EFBIG)));
+  EXPECT_EQ(Read(*a).version, version);
 }
 
 TEST_F(FileAuthorityTest, FewFilesAreKept) {

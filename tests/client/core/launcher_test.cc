@@ -128,6 +128,24 @@ TEST(LauncherTest, EachLauncherNamesTheWorkerAndItsPlace) {
   }
 }
 
+// mpirun --map-by node: consecutive ranks are on different machines, and only some of them could be
+// where the machines fill up one after the other.
+TEST(LauncherTest, AllRanksOfAMachineAreOnOneMachineOfTheirHost) {
+  for (const auto& [first, second] : {std::pair{"0", "2"}, std::pair{"1", "3"}}) {
+    Environment environment = OpenMpi();
+    environment["OMPI_COMM_WORLD_SIZE"] = "4";
+    environment["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+    environment["OMPI_COMM_WORLD_RANK"] = first;
+    environment["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
+    const std::string one = MachineOnHost(ReadPlace(In(environment)));
+    environment["OMPI_COMM_WORLD_RANK"] = second;
+    environment["OMPI_COMM_WORLD_LOCAL_RANK"] = "1";
+    EXPECT_EQ(MachineOnHost(ReadPlace(In(environment))), one) << first << " and " << second;
+  }
+  EXPECT_EQ(MachineOnHost(ReadPlace(In(Torchrun()))), "1") << "it may start several on a host";
+  EXPECT_EQ(MachineOnHost(ReadPlace(In(Environment()))), "0");
+}
+
 TEST(LauncherTest, NoneIsNoIdentity) {
   const Environment environment = {{"HOME", "x"}};
   EXPECT_FALSE(ReadIdentity(In(environment)).value().has_value());

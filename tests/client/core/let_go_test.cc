@@ -45,6 +45,23 @@ struct LetGoTest : testing::Test {
     verdict.record.chain = ExtendChain(0, 1, value);
     return worker.Receive(verdict);
   }
+  // The verdict of a round that counted this worker, whose results have not come.
+  Verdict MadeWithoutResults() const {
+    RoundValue value;
+    value.outcome = Outcome::kCommitted;
+    value.spec = Harness::Average();
+    value.contributors.push_back({"w-0", {kTerm, 1}, 1});
+    value.divisor = 1;
+    value.layout_version = 1;
+    value.digest = ResultDigest(0, 0);
+    Verdict verdict{kCall, {}, std::nullopt};
+    verdict.record.round = 1;
+    verdict.record.ballot = verdict.record.value_ballot = {kTerm, 1};
+    verdict.record.value = value;
+    verdict.record.next = worker.Members();
+    verdict.record.chain = ExtendChain(0, 1, value);
+    return verdict;
+  }
   // Makes a call, after which the lane is idle.
   void MakeCall() {
     Begin();
@@ -114,6 +131,24 @@ TEST_F(LetGoTest, ACallThatWasRegisteredMeanwhileIsRegisteredAgain) {
   EXPECT_EQ(Begin().OneSent<basin::Begin>().round, 1u);
 }
 
+TEST_F(LetGoTest, AVerdictCountsWhenItsResultsAreHere) {
+  worker.Receive(MadeWithoutResults());
+  ASSERT_EQ(lane().last_verdict, 0u);
+  EXPECT_FALSE(worker.Receive(LetGo{kCall, 1}).HasSent<LetGo>()) << "the results are on their way";
+  worker.Do(ResultReceived{kCall, 1, {kTerm, 1}, {{0, 0, 1}}, {ResultDigest(0, 0)}});
+  ASSERT_EQ(lane().last_verdict, 1u);
+  Begin();
+  worker.Do(PushTensor{1, 0, 5, 1.0});
+  EXPECT_EQ(worker.Do(CommitRound{1}).OneSent<LetGo>(), (LetGo{kCall, 1}));
+}
+
+TEST_F(LetGoTest, AWorkerThatHasFinishedMakesNoCall) {
+  worker.Receive(MadeWithoutResults());
+  worker.Do(ResultReceived{kCall, 1, {kTerm, 1}, {{0, 0, 1}}, {ResultDigest(0, 0)}});
+  EXPECT_FALSE(worker.Receive(LetGo{kCall, 1}).HasSent<LetGo>()) << "the trainer may take it";
+  EXPECT_EQ(worker.Do(Finish{}).OneSent<LetGo>(), (LetGo{kCall, 1}));
+}
+
 TEST_F(LetGoTest, TheHelloSaysWhatMayBeGone) {
   MakeCall();
   worker.Receive(LetGo{kCall, 1});
@@ -142,6 +177,66 @@ TEST_F(LetGoTest, ALaneThatIsStillHereAfterAReconnectStays) {
   welcome.layouts = {worker.MakeLayout(), Layout(kCall, 2)};
   EXPECT_FALSE(worker.Receive(welcome).Has<ForgetLane>());
   EXPECT_EQ(lane().last_verdict, 1u);
+}
+
+TEST_F(LetGoTest, ToBecomeAMemberVoidsNoAnswer) {
+  MakeCall();
+  worker.Receive(Ended{{ErrorCode::kEvicted, "It was silent."}});
+  worker.Pass(absl::Seconds(1));
+  Welcome welcome = worker.MakeWelcome();
+  welcome.incarnation = {kTerm, 2};
+  welcome.layouts = {worker.MakeLayout(), Layout(kCall, 6)};
+  worker.Connect(welcome);
+  ASSERT_TRUE(worker.Receive(LetGo{kCall, 5}).HasSent<LetGo>());
+  worker.Do(DeclareReady{});
+  worker.Receive(MembershipChanged{worker.Members(2),
+                                   Role::kMember,
+                                   std::nullopt,
+                                   {{"g", kLane, 1, 0}, {"call/x", kCall, 6, 77}}});
+  ASSERT_EQ(lane().last_verdict, 5u);
+  worker.Do(SessionDown{"the network"});
+  worker.Pass(absl::Seconds(1));
+  const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
+  ASSERT_EQ(hello.lanes.size(), 2u);
+  EXPECT_TRUE(hello.lanes[1].let_go) << "a worker without the lane would be behind otherwise";
+}
+
+TEST_F(LetGoTest, ALaneThatIsBeingRegisteredIsNotForgotten) {
+  MakeCall();
+  worker.Do(SessionDown{"the network"});
+  worker.Pass(absl::Seconds(1));
+  worker.Do(SessionUp{});
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.membership = worker.client.membership();
+  welcome.layouts = {worker.MakeLayout(), Layout(kCall, 2)};
+  ASSERT_EQ(worker.Receive(welcome).Sent<basin::Register>().size(), 2u);
+  // The lane went before the aggregator read that. Then it has made another one, of which it sends
+  // this worker the whole layout only once.
+  EXPECT_FALSE(worker.Receive(LaneGone{kCall}).Has<ForgetLane>());
+  worker.Receive(Layout(kCall + 1));
+  Register();
+  EXPECT_EQ(Begin().OneSent<basin::Begin>().lane, kCall + 1);
+}
+
+TEST(LetGo, TheStartOfALaneThatIsGoneIsForgotten) {
+  Harness worker;
+  worker.Connect();
+  worker.RegisterModel();
+  worker.Do(DeclareReady{});
+  worker.Receive(MembershipChanged{
+      worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}, {"call/y", 9, 6, 77}}});
+  worker.Do(SessionDown{"the network"});
+  worker.Pass(absl::Seconds(1));
+  worker.Do(SessionUp{});
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.membership = worker.client.membership();
+  welcome.layouts = {worker.MakeLayout()};
+  worker.Receive(welcome);
+  worker.Do(RegisterTensors{"call/y", LaneKind::kCall, {F32("y", 5)}});
+  worker.Receive(LaneLayout{12, "call/y", LaneKind::kCall, 0, {F32("y", 5)}, 6, kWindow});
+  ASSERT_NE(worker.client.FindLane("call/y"), nullptr);
+  EXPECT_EQ(worker.client.FindLane("call/y")->chain, std::nullopt)
+      << "another lane has the name, and by chance as many rounds";
 }
 
 TEST_F(LetGoTest, GradientLanesAndUnnamedCallsStay) {

@@ -126,6 +126,21 @@ ErrorCode CodeOfText(const absl::Status& status, const std::vector<std::string>&
   return CodeOf(status);
 }
 
+TEST(DeviceTransfersTest, NothingIsKeptOfHandlesThatMeanNothingAnyMore) {
+  DeviceRig t;
+  ASSERT_TRUE(t.Begin().ok());
+  for (LaneHandle lane = 1000; lane < 3000; ++lane) {
+    EXPECT_TRUE(t.transfers->WaitUntilPassed(lane).ok());
+  }
+  EXPECT_LE(t.transfers->lanes(), 100u);
+  // The round of the model goes on.
+  t.Compute();
+  ASSERT_TRUE(t.Push().ok());
+  ASSERT_TRUE(t.WaitUntilPassed().ok());
+  const RoundOutcome outcome = t.Finish(Results(t.rig));
+  EXPECT_TRUE(outcome.ok()) << outcome.status();
+}
+
 TEST(DeviceTransfersTest, AGradientIsSentAsItIsWhenTheStreamHasWrittenIt) {
   DeviceRig t;
   t.stream.Hold();
