@@ -230,7 +230,12 @@ grpc::Status AdminService::GetStatus(grpc::ServerContext* context,
   response->set_version(options_.version);
   response->set_protocol_version(kProtocolVersion);
   response->set_contract_version(kContractVersion);
-  response->set_term(options_.term);
+  response->set_term(engine_.term());
+  if (options_.leader != nullptr) {
+    const LeaderInWords leader = options_.leader();
+    response->set_leader(leader.words);
+    response->set_serving(response->serving() && leader.leads);
+  }
   response->set_reduce_device(options_.reduce_device);
   response->set_uptime_ns(static_cast<uint64_t>(
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count()));
@@ -414,7 +419,7 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
     for (const RememberedEvent& event : events) {
       after = event.sequence;
       if (!request->job().empty() && event.note.job != request->job()) continue;
-      caller_there = caller_there && writer->Write(ViewOf(event, options_.term, now));
+      caller_there = caller_there && writer->Write(ViewOf(event, engine_.term(), now));
     }
     if (events.empty() && !WaitForNews(after)) break;
   }
@@ -461,6 +466,23 @@ grpc::Status AdminService::DrainService(grpc::ServerContext* context,
       "The aggregator drains: it admits no more workers, open rounds end within drain.grace, then "
       "all sessions end.");
   return Changed(caller, "", absl::OkStatus(), *response);
+}
+
+grpc::Status AdminService::StepDown(grpc::ServerContext* context,
+                                    const v1::StepDownRequest* request,
+                                    v1::ChangeResponse* response) {
+  Caller caller;
+  if (const absl::Status good = Begin(context, Rpc::kStepDown, *request, "", &caller); !good.ok())
+    return ToGrpc(good);
+  if (options_.step_down == nullptr) {
+    return ToGrpc(absl::FailedPreconditionError(
+        "standby.authority of this aggregator is none, so no other one can take over. Set it for "
+        "this one and for a standby, or drain this one (`basinctl drain service`)."));
+  }
+  const absl::Status done = options_.step_down();
+  response->set_text(
+      "The aggregator has given up the lead: its rounds have ended, and a standby takes over.");
+  return Changed(caller, "", done, *response);
 }
 
 grpc::Status AdminService::Evict(grpc::ServerContext* context, const v1::EvictRequest* request,

@@ -51,6 +51,8 @@ class AdminService : public v1::Admin::Service {
                            v1::ChangeResponse* response) override;
   grpc::Status DrainService(grpc::ServerContext* context, const v1::DrainServiceRequest* request,
                             v1::ChangeResponse* response) override;
+  grpc::Status StepDown(grpc::ServerContext* context, const v1::StepDownRequest* request,
+                        v1::ChangeResponse* response) override;
   grpc::Status Evict(grpc::ServerContext* context, const v1::EvictRequest* request,
                      v1::ChangeResponse* response) override;
   grpc::Status Pause(grpc::ServerContext* context, const v1::PauseRequest* request,

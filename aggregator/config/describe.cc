@@ -57,6 +57,9 @@ Json SchemaOf(const TextType& type) {
   if (type.form == TextType::Form::kPath || type.form == TextType::Form::kLocalSocket) {
     return {{"type", "string"}, {"minLength", 1}};
   }
+  if (type.form == TextType::Form::kAuthority) {
+    return {{"type", "string"}, {"pattern", "^(none|file:/.+)$"}};
+  }
   if (type.form == TextType::Form::kReduceDevice) {
     return {{"type", "string"}, {"pattern", "^(cpu|auto|cuda(:[0-9]{1,4})?)$"}};
   }

@@ -47,7 +47,8 @@ struct SessionTransition {
   const char* what;  // What is done.
 };
 
-// "Backoff" is no delay after a welcome, then 0.1 s doubling to 2 s, with jitter.
+// "Backoff" is no delay after a welcome, then 0.1 s doubling to 2 s, with jitter. With several
+// addresses, it doubles when all of them have failed, and there is none between them at first.
 inline constexpr SessionTransition kSessionTransitions[] = {
     // from                     input                   to
     {SessionPhase::kNew, SessionInput::kStart, SessionPhase::kConnecting, "OpenSession at once"},

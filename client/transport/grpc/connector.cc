@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "grpc/grpc.h"
 #include "proto/wire/session_stream.h"
 #include "protocol/limits/limits.h"
@@ -16,6 +17,12 @@
 
 namespace basin::client {
 namespace {
+
+// For a connection to come about. gRPC's own is 20 s; a worker that waits for so long for one
+// address of an aggregator that has moved loses the job's time.
+constexpr absl::Duration kConnectTime = absl::Seconds(5);
+// The same where another address may be that of the leader: the machine of this one may be gone.
+constexpr absl::Duration kOneOfSeveral = absl::Seconds(1);
 
 constexpr char kSessionMethod[] = "/basin.v1.Session/Run";
 constexpr char kExchangeMethod[] = "/basin.v1.Exchange/Run";
@@ -30,12 +37,15 @@ absl::Status Broken(const absl::Status& status, const std::string& address) {
 
 class SessionCall : public Call {
  public:
+  // `answered`: becomes true with the welcome.
   SessionCall(const CallOptions& options, std::shared_ptr<GrpcConnector::Local> local,
-              std::shared_ptr<SessionListener> listener)
+              std::shared_ptr<SessionListener> listener,
+              std::shared_ptr<std::atomic<bool>> answered)
       : Call(options, kSessionMethod, kMaxSessionQueueBytes, Early::kFirstMessage),
         address_(options.address),
         local_(std::move(local)),
         listener_(std::move(listener)),
+        answered_(std::move(answered)),
         frames_(FrameReader::InSession(FrameSender::kAggregator, [this] { return Shared(); })) {
     reader_.AllowBatches();
   }
@@ -63,6 +73,7 @@ class SessionCall : public Call {
     for (auto& one : taken->messages) {
       const auto* welcome = std::get_if<Welcome>(&one.message);
       if (welcome != nullptr) {
+        *answered_ = true;
         batches_ = (welcome->features & kFeatureBatches) != 0;
         if ((welcome->features & kFeatureChecksums) != 0) {
           if (absl::Status sealed = reader_.RequireSeals(); !sealed.ok()) {
@@ -100,6 +111,7 @@ class SessionCall : public Call {
   const std::string address_;
   const std::shared_ptr<GrpcConnector::Local> local_;
   const std::shared_ptr<SessionListener> listener_;
+  const std::shared_ptr<std::atomic<bool>> answered_;
   std::atomic<bool> batches_{false};
   // These belong to the read in flight.
   wire::MessageReader<ToWorker> reader_;
@@ -287,11 +299,20 @@ class GrpcStream : public StreamChannel {
 
 }  // namespace
 
-GrpcConnector::GrpcConnector(std::string address, ClientTls tls, const GrpcSettings& settings,
-                             const StreamWindow& window, std::string token_file, bool local)
-    : options_{std::move(address), std::move(tls), std::move(token_file),
-               settings,           window,         std::make_shared<Calls>()},
-      local_(local ? std::make_shared<Local>() : nullptr) {
+std::vector<std::string> AddressesIn(const std::string& text) { return absl::StrSplit(text, ','); }
+
+GrpcConnector::GrpcConnector(const std::string& addresses, ClientTls tls,
+                             const GrpcSettings& settings, const StreamWindow& window,
+                             std::string token_file, bool local)
+    : addresses_(AddressesIn(addresses)),
+      local_(local ? std::make_shared<Local>() : nullptr),
+      options_{addresses_.front(),
+               std::move(tls),
+               std::move(token_file),
+               settings,
+               window,
+               std::make_shared<Calls>(),
+               addresses_.size() > 1 ? kOneOfSeveral : kConnectTime} {
   // Held while there are no channels either: gRPC stops its threads with the last of its objects,
   // and would do that, and wait for it, on the worker's loop between two connections.
   grpc_init();
@@ -306,7 +327,11 @@ GrpcConnector::~GrpcConnector() {
 std::shared_ptr<SessionChannel> GrpcConnector::OpenSession(
     std::shared_ptr<SessionListener> listener) {
   options_.calls->Sweep();
-  const auto call = std::make_shared<SessionCall>(options_, local_, listener);
+  // One that has been in session may only have lost its connection.
+  if (answered_ != nullptr && !*answered_) place_ = (place_ + 1) % addresses_.size();
+  options_.address = addresses_[place_];
+  answered_ = std::make_shared<std::atomic<bool>>(false);
+  const auto call = std::make_shared<SessionCall>(options_, local_, listener, answered_);
   listener->OnUp();
   call->Start();
   const auto sending = std::make_shared<Sending>(call);

@@ -105,6 +105,34 @@ TEST(SessionTest, BackoffDoublesWithJitterUpToItsLimit) {
   EXPECT_EQ(worker.client.trouble().text, "refused");
 }
 
+TEST(SessionTest, AllAddressesAreTriedBeforeTheBackoffGrows) {
+  Config config = TestConfig();
+  config.addresses = 3;
+  Harness worker(config);
+  worker.Do(Tick{});
+  const auto next = [&] { return worker.Do(SessionDown{"refused"}).One<OpenSession>().delay; };
+  EXPECT_EQ(next(), absl::ZeroDuration());
+  EXPECT_EQ(next(), absl::ZeroDuration());
+  absl::Duration full = absl::Milliseconds(100);
+  for (int turn = 0; turn < 8; ++turn) {
+    for (int place = 0; place < 3; ++place) {
+      const absl::Duration delay = next();
+      EXPECT_GE(delay, full / 2);
+      EXPECT_LE(delay, full);
+    }
+    full = std::min(full * 2, absl::Seconds(2));
+  }
+}
+
+TEST(SessionTest, WithSeveralAddressesASessionThatTheAggregatorEndsIsNotOpenedAtOnce) {
+  Config config = TestConfig();
+  config.addresses = 3;
+  Harness worker(config);
+  worker.Connect();
+  const Ended ended{Error{ErrorCode::kUnavailable, "drained"}};
+  EXPECT_GE(worker.Receive(ended).One<OpenSession>().delay, absl::Milliseconds(50));
+}
+
 TEST(SessionTest, JitterComesFromTheSeed) {
   const auto delays = [](uint64_t seed) {
     Config config = TestConfig();
