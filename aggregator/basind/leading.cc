@@ -120,6 +120,19 @@ std::string Leading::InWords() const {
                       : "leads, but may not decide now";
 }
 
+std::vector<Total> Leading::Totals() const {
+  const LeaderView now = view();
+  return {
+      {"basin_leader", "Whether this aggregator leads and may decide.", uint64_t{Ready().ok()}, "",
+       Total::Kind::kGauge},
+      {"basin_leader_known", "Whether the authority answers and names a leader.",
+       uint64_t{now.trouble.empty() && now.Names()}, "", Total::Kind::kGauge},
+      {"basin_leader_fence", "The number of the lead, which grows with each change.", now.fence, "",
+       Total::Kind::kGauge},
+      {"basin_leads_total", "How often this aggregator began to lead.", now.begun},
+  };
+}
+
 void Leading::Begin(uint64_t fence) {
   const Term term = TermOfFence(fence, term_random_);
   server_.Lead(term);

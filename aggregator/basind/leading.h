@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,7 @@
 #include "aggregator/engine/gate.h"
 #include "aggregator/leadership/authority.h"
 #include "aggregator/leadership/candidate.h"
+#include "aggregator/telemetry/metrics.h"
 #include "aggregator/transport/server.h"
 #include "runtime/clock.h"
 
@@ -52,8 +54,10 @@ class Leading {
   // OK if workers are served and rounds may end; or why not, as a sentence.
   absl::Status Ready() const;
   LeaderView view() const;
-  // For the line of a status.
+  // For the line of a status,
   std::string InWords() const;
+  // and for the metrics.
+  std::vector<Total> Totals() const;
 
  private:
   Leading(const Settings& settings, Clock& clock, Gate& gate, Engine& engine, GrpcServer& server,

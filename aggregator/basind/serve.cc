@@ -208,7 +208,6 @@ class Service {
 
   void BeReady(const Endpoints& endpoints) {
     ready_ = true;
-    if (leading_ != nullptr) leading_->Start(endpoints.grpc);
     LogLine line;
     line.event = "serving";
     line.reason = absl::StrCat(
@@ -220,6 +219,7 @@ class Service {
     if (!endpoints.admin.empty()) line.addresses["admin"] = endpoints.admin;
     if (!endpoints.http.empty()) line.addresses["http"] = endpoints.http;
     log_.Write(line);
+    if (leading_ != nullptr) leading_->Start(endpoints.grpc);
     PrepareStacks();
     watchdog_ = std::make_unique<EverySecond>("basin-watchdog", [this] { WatchLoop(); });
     if (!settings_.auth_path.empty() || settings_.tls.on() || settings_.http_tls.on()) {
@@ -489,17 +489,7 @@ class Service {
 
   // Without an authority, an aggregator always leads.
   std::vector<Total> LeaderTotals() const {
-    if (leading_ == nullptr) return {};
-    const LeaderView view = leading_->view();
-    return {
-        {"basin_leader", "Whether this aggregator leads and may decide.",
-         uint64_t{leading_->Ready().ok()}, "", Total::Kind::kGauge},
-        {"basin_leader_known", "Whether the authority answers and names a leader.",
-         uint64_t{view.trouble.empty() && view.Names()}, "", Total::Kind::kGauge},
-        {"basin_leader_fence", "The number of the lead, which grows with each change.", view.fence,
-         "", Total::Kind::kGauge},
-        {"basin_leads_total", "How often this aggregator began to lead.", view.begun},
-    };
+    return leading_ == nullptr ? std::vector<Total>() : leading_->Totals();
   }
 
   absl::Status StartHttp(Endpoints& endpoints) {

@@ -404,8 +404,8 @@ void Engine::Inspect(std::function<void(const Runner&, absl::Time)> look) {
   events_.Post({kLast, clock_.Now(), std::move(task), true});
 }
 
-void Engine::AfterAll(std::function<void()> then) {
-  Post(kLast, [then = std::move(then)](Runner&, absl::Time) { then(); });
+void Engine::InspectInOrder(std::function<void(const Runner&, absl::Time)> look) {
+  Post(kLast, [look = std::move(look)](Runner& runner, absl::Time now) { look(runner, now); });
 }
 
 void Engine::LookAgain() {
@@ -413,7 +413,7 @@ void Engine::LookAgain() {
 }
 
 void Engine::InspectWritten(std::function<void(const Runner&, absl::Time)> look) {
-  if (state_thread_ == nullptr) return Inspect(std::move(look));
+  if (state_thread_ == nullptr) return InspectInOrder(std::move(look));
   // The loop has taken the commands before this, and the thread writes in the order of the loop.
   Post(kLast, [this, look = std::move(look)](Runner&, absl::Time) {
     state_thread_->Submit(0, [this, look] { Inspect(look); });

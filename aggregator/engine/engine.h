@@ -115,9 +115,8 @@ class Engine {
   void Command(Event command);
   // Calls `look` from the loop, also while the gate is closed; it must not block.
   void Inspect(std::function<void(const Runner& runner, absl::Time now)> look);
-  // Calls `then` from the loop when everything that was posted before has been handled, or never if
-  // that was dropped.
-  void AfterAll(std::function<void()> then);
+  // The same when everything that was posted before has been handled, or never if that was dropped.
+  void InspectInOrder(std::function<void(const Runner& runner, absl::Time now)> look);
   // The same, after what earlier commands have given to the state file has been written, or has
   // failed.
   void InspectWritten(std::function<void(const Runner& runner, absl::Time now)> look);

@@ -217,11 +217,13 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
 }
 
 void GrpcServer::Lead(Term term) {
+  engine_->Restart(term);
   {
+    // Only now, because the engine before would forget an order to drain.
     MutexLock lock(mutex_);
     drained_ = false;
+    ++leads_;
   }
-  engine_->Restart(term);
   registry_->RefuseAll(absl::OkStatus());
   server_->GetHealthCheckService()->SetServingStatus(true);
 }
@@ -238,10 +240,17 @@ void GrpcServer::Follow(const absl::Status& why) {
 }
 
 void GrpcServer::EndRounds() {
+  uint64_t lead = 0;
+  {
+    MutexLock lock(mutex_);
+    if (drained_) return;
+    lead = leads_;
+  }
   server_->GetHealthCheckService()->SetServingStatus(false);
   engine_->Command(DrainService{});
   MutexLock lock(mutex_);
-  while (!drained_) changed_.Wait(mutex_);
+  // A later lead has rounds of its own, and no order to end them.
+  while (!drained_ && leads_ == lead) changed_.Wait(mutex_);
 }
 
 void GrpcServer::Drain() {

@@ -14,8 +14,8 @@
 // malformed message ends the stream of its peer, with a status that names the mistake, and is
 // counted (counters.h).
 //
-// Thread contract: Start, Drain and Stop from one thread, which they block; Lead and
-// Follow from one thread. counters() from any thread. The Transport methods are the engine's.
+// Thread contract: Start, Drain and Stop from one thread, which they block; Lead and Follow from
+// one thread. counters() from any thread. The Transport methods are the engine's.
 // Ownership: the engine outlives the server.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
@@ -214,6 +214,7 @@ class GrpcServer : public Transport {
   Mutex mutex_;
   Condition changed_;
   bool drained_ ABSL_GUARDED_BY(mutex_) = false;  // Or there is nothing to drain.
+  uint64_t leads_ ABSL_GUARDED_BY(mutex_) = 0;    // Calls of Lead.
 };
 
 }  // namespace basin::aggregator

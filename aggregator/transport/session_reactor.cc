@@ -49,7 +49,7 @@ absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
   if (!charges.empty()) {
     // The loop takes one thing after the other: when it comes to this, it has dealt with the
     // messages, even if the session is over by then.
-    engine.AfterAll([charges = std::move(charges)] {});
+    engine.InspectInOrder([charges = std::move(charges)](const Runner&, absl::Time) {});
   }
   return absl::OkStatus();
 }

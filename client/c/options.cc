@@ -130,6 +130,7 @@ std::string OneAddressRule(std::string_view value) {
                           value.substr(0, 5) == "https" ? ", and tls_ca for TLS" : "");
     }
   }
+  if (value.find(' ') != std::string_view::npos) return "leave the blanks out";
   return value.find(':') != std::string_view::npos ? "" : "host:port is needed";
 }
 

@@ -16,13 +16,24 @@ constexpr absl::Duration kLongestHeartbeat = absl::Seconds(30);
 // A frame with its header stays within 4 MiB.
 constexpr uint64_t kMostFrameChunks = 15;
 
-// It grows when all addresses have failed, because another one may be that of the leader.
+// With several addresses, another aggregator may take over at any moment, and the worker should
+// meet it soon. So all of them are tried so many times before the pause between two attempts grows.
+constexpr uint32_t kTurnsAtAPace = 4;
+
+// An aggregator is then tried about once a second at least, by the default limit.
+absl::Duration BackoffLimit(const Config& config) {
+  if (config.addresses == 1) return config.backoff_limit;
+  return config.backoff_limit / (2 * int64_t{config.addresses});
+}
+
 absl::Duration LongestBackoff(const Config& config, uint32_t failures) {
   const uint32_t turns = failures / config.addresses;
   if (turns == 0) return absl::ZeroDuration();
+  const uint32_t pace = config.addresses == 1 ? 1 : kTurnsAtAPace;
+  const absl::Duration limit = BackoffLimit(config);
   absl::Duration delay = config.backoff_first;
-  for (uint32_t i = 1; i < turns && delay < config.backoff_limit; ++i) delay *= 2;
-  return std::min(delay, config.backoff_limit);
+  for (uint32_t i = pace; i < turns && delay < limit; i += pace) delay *= 2;
+  return std::min(delay, limit);
 }
 
 }  // namespace
@@ -71,7 +82,7 @@ bool Session::Apply(const Config& config, SessionInput input, Error trouble,
   const uint32_t spared = again ? std::min(failures_, config.addresses) : 0;
   actions.push_back(OpenSession{Backoff(config, failures_ - spared)});
   // Not increased further once nothing depends on it.
-  if (failures_ == 0 || LongestBackoff(config, failures_) < config.backoff_limit) ++failures_;
+  if (failures_ == 0 || LongestBackoff(config, failures_) < BackoffLimit(config)) ++failures_;
   return true;
 }
 

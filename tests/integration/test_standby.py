@@ -112,7 +112,9 @@ class Standby(Jobs):
         standby.await_event("leads")
         self.await_step(trainers, 20)
         leader.process.send_signal(signal.SIGCONT)
-        self.assertIn("has taken the lead", leader.await_event("leads_no_more")["reason"])
+        leader.await_event("leads_no_more")
+        while standby.grpc not in leader.await_event("follows")["reason"]:
+            pass
         self.await_step(trainers, 5)
         self.assertEqual(503, leader.get("/readyz")[0])
         # And back again.

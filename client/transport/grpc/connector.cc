@@ -24,6 +24,8 @@ constexpr absl::Duration kConnectTime = absl::Seconds(5);
 // The same where another address may be that of the leader: the machine of this one may be gone.
 constexpr absl::Duration kOneOfSeveral = absl::Seconds(1);
 
+using Course = GrpcConnector::Course;
+
 constexpr char kSessionMethod[] = "/basin.v1.Session/Run";
 constexpr char kExchangeMethod[] = "/basin.v1.Exchange/Run";
 
@@ -37,15 +39,14 @@ absl::Status Broken(const absl::Status& status, const std::string& address) {
 
 class SessionCall : public Call {
  public:
-  // `answered`: becomes true with the welcome.
   SessionCall(const CallOptions& options, std::shared_ptr<GrpcConnector::Local> local,
               std::shared_ptr<SessionListener> listener,
-              std::shared_ptr<std::atomic<bool>> answered)
+              std::shared_ptr<std::atomic<Course>> course)
       : Call(options, kSessionMethod, kMaxSessionQueueBytes, Early::kFirstMessage),
         address_(options.address),
         local_(std::move(local)),
         listener_(std::move(listener)),
-        answered_(std::move(answered)),
+        course_(std::move(course)),
         frames_(FrameReader::InSession(FrameSender::kAggregator, [this] { return Shared(); })) {
     reader_.AllowBatches();
   }
@@ -73,7 +74,7 @@ class SessionCall : public Call {
     for (auto& one : taken->messages) {
       const auto* welcome = std::get_if<Welcome>(&one.message);
       if (welcome != nullptr) {
-        *answered_ = true;
+        *course_ = Course::kWelcome;
         batches_ = (welcome->features & kFeatureBatches) != 0;
         if ((welcome->features & kFeatureChecksums) != 0) {
           if (absl::Status sealed = reader_.RequireSeals(); !sealed.ok()) {
@@ -102,6 +103,8 @@ class SessionCall : public Call {
       MutexLock lock(local_->mutex);
       local_->refused = true;
     }
+    Course welcome = Course::kWelcome;
+    course_->compare_exchange_strong(welcome, Course::kLost);
     listener_->OnDown(why);
   }
   std::shared_ptr<Segments> Shared() const {
@@ -111,7 +114,7 @@ class SessionCall : public Call {
   const std::string address_;
   const std::shared_ptr<GrpcConnector::Local> local_;
   const std::shared_ptr<SessionListener> listener_;
-  const std::shared_ptr<std::atomic<bool>> answered_;
+  const std::shared_ptr<std::atomic<Course>> course_;
   std::atomic<bool> batches_{false};
   // These belong to the read in flight.
   wire::MessageReader<ToWorker> reader_;
@@ -211,8 +214,9 @@ namespace {
 
 class GrpcSession : public SessionChannel {
  public:
-  GrpcSession(std::weak_ptr<Call> call, std::shared_ptr<GrpcConnector::Sending> sending)
-      : call_(std::move(call)), sending_(std::move(sending)) {}
+  GrpcSession(std::weak_ptr<Call> call, std::shared_ptr<GrpcConnector::Sending> sending,
+              std::shared_ptr<std::atomic<Course>> course)
+      : call_(std::move(call)), sending_(std::move(sending)), course_(std::move(course)) {}
   ~GrpcSession() override { Finish(); }
   void Send(std::string message) override {
     if (sending_ != nullptr) sending_->Send(std::move(message));
@@ -220,7 +224,12 @@ class GrpcSession : public SessionChannel {
   void Consumed(uint64_t bytes) override {
     IfAlive(call_, [&](Call& call) { call.Consumed(bytes); });
   }
-  void Close() override { Finish(); }
+  void Close() override {
+    // The worker gives this aggregator up, unless the session is lost already.
+    Course welcome = Course::kWelcome;
+    course_->compare_exchange_strong(welcome, Course::kNotWelcome);
+    Finish();
+  }
 
  private:
   void Finish() {
@@ -232,6 +241,7 @@ class GrpcSession : public SessionChannel {
 
   const std::weak_ptr<Call> call_;
   std::shared_ptr<GrpcConnector::Sending> sending_;  // Null once it is closed.
+  const std::shared_ptr<std::atomic<Course>> course_;
 };
 
 class GrpcStream : public StreamChannel {
@@ -327,16 +337,16 @@ GrpcConnector::~GrpcConnector() {
 std::shared_ptr<SessionChannel> GrpcConnector::OpenSession(
     std::shared_ptr<SessionListener> listener) {
   options_.calls->Sweep();
-  // One that has been in session may only have lost its connection.
-  if (answered_ != nullptr && !*answered_) place_ = (place_ + 1) % addresses_.size();
+  // An aggregator whose connection was lost may still be there.
+  if (course_ != nullptr && *course_ != Course::kLost) place_ = (place_ + 1) % addresses_.size();
   options_.address = addresses_[place_];
-  answered_ = std::make_shared<std::atomic<bool>>(false);
-  const auto call = std::make_shared<SessionCall>(options_, local_, listener, answered_);
+  course_ = std::make_shared<std::atomic<Course>>(Course::kNotWelcome);
+  const auto call = std::make_shared<SessionCall>(options_, local_, listener, course_);
   listener->OnUp();
   call->Start();
   const auto sending = std::make_shared<Sending>(call);
   sending_ = sending;
-  return std::make_shared<GrpcSession>(call, sending);
+  return std::make_shared<GrpcSession>(call, sending, course_);
 }
 
 std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, SessionToken token,

@@ -35,7 +35,8 @@ class GrpcConnector : public Connector {
  public:
   // `addresses`: host:port, or another target that gRPC understands, or several of them with commas
   // between. Each is resolved anew for each connection, so an aggregator may move. Of several
-  // aggregators one leads: a session that gets no answer at one address is opened at the next one.
+  // aggregators one leads: after a session that got no welcome, or that the worker has closed, the
+  // next one is opened at the next address.
   // `tls` and `token_file`: read for each connection, so they are rotated without a restart; a file
   // that cannot be read ends the connection with the reason.
   // `local`: whether memory is shared with an aggregator on this machine that offers it.
@@ -71,13 +72,20 @@ class GrpcConnector : public Connector {
   // closed.
   class Sending;
 
+  // How a session went, which decides where the next one is opened.
+  enum class Course : uint8_t {
+    kNotWelcome,  // Nobody has welcomed the worker, or the worker has ended the session.
+    kWelcome,
+    kLost,  // It was welcome, and then the connection broke, or the other side ended the stream.
+  };
+
  private:
   const std::vector<std::string> addresses_;
   const std::shared_ptr<Local> local_;  // Null: no memory is shared.
-  // The loop's: where the present session is, and whether it has been answered.
+  // The loop's: where the present session is, and how it goes.
   CallOptions options_;
   size_t place_ = 0;
-  std::shared_ptr<std::atomic<bool>> answered_;
+  std::shared_ptr<std::atomic<Course>> course_;
   std::weak_ptr<Sending> sending_;  // That of the present session; the loop's.
 };
 

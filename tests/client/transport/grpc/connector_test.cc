@@ -451,7 +451,13 @@ TEST(GrpcSession, Fault_N14_ASessionWithoutAWelcomeIsOpenedAtTheNextAddress) {
   ears->down.Await();
   ears = std::make_shared<Ears>();
   session = connector.OpenSession(ears);
-  first.AwaitCall();
+  call = first.AwaitCall();
+  // The first one leads, and the worker ends the session, as after an end that it was told.
+  call->Send(*wire::Encode(ToWorker(WelcomeOf(0))));
+  ears->messages.Await();
+  session->Close();
+  session = connector.OpenSession(std::make_shared<Ears>());
+  second.AwaitCall();
 }
 
 // ---- data streams
