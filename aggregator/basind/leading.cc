@@ -6,13 +6,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <random>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/term.h"
 #include "aggregator/leadership/file_authority.h"
+#include "aggregator/leadership/kubernetes/kubernetes_authority.h"
 #include "aggregator/text/authority_name.h"
 #include "aggregator/text/units.h"
 
@@ -34,6 +37,33 @@ std::string NewHolder() {
                       absl::Hex(uint64_t{random()} << 32 | random(), absl::kZeroPad16));
 }
 
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// As Kubernetes tells its pods.
+KubernetesPlace PlaceOfThisPod() {
+  KubernetesPlace place;
+  place.server.host = Variable("KUBERNETES_SERVICE_HOST");
+  int port = 0;
+  if (absl::SimpleAtoi(Variable("KUBERNETES_SERVICE_PORT"), &port) && port > 0 && port < 65536) {
+    place.server.port = static_cast<uint16_t>(port);
+  } else {
+    place.server.host.clear();
+  }
+  place.account = "/var/run/secrets/kubernetes.io/serviceaccount";
+  return place;
+}
+
+absl::StatusOr<std::unique_ptr<Authority>> OpenAuthority(const AuthorityName& name,
+                                                         const std::string& holder) {
+  if (name.directory.empty()) {
+    return KubernetesAuthority::Open(PlaceOfThisPod(), name.space, name.lease);
+  }
+  return FileAuthority::Open(name.directory, holder);
+}
+
 absl::Status NotTheLeader(const LeaderView& view) {
   return absl::UnavailableError(
       absl::StrCat("This aggregator is not the leader; ", view.InWords(), ". ", kTriesOthers));
@@ -50,8 +80,7 @@ absl::StatusOr<std::unique_ptr<Leading>> Leading::Open(const Settings& settings,
       new Leading(settings, clock, gate, engine, server, std::move(report)));
   const absl::StatusOr<AuthorityName> name = ParseAuthorityName(settings.standby.authority);
   if (!name.ok()) return name.status();
-  absl::StatusOr<std::unique_ptr<FileAuthority>> authority =
-      FileAuthority::Open(name->directory, leading->holder_);
+  absl::StatusOr<std::unique_ptr<Authority>> authority = OpenAuthority(*name, leading->holder_);
   if (!authority.ok()) return authority.status();
   leading->authority_ = *std::move(authority);
   return leading;
@@ -106,7 +135,13 @@ absl::Status Leading::Ready() const {
   if (gate_.open()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("This aggregator leads, but could not renew its lead in time, so rounds wait",
-                   now.trouble.empty() ? "." : absl::StrCat(": ", now.trouble)));
+                   now.trouble.empty() ? "" : absl::StrCat(": ", now.trouble), "."));
+}
+
+absl::Status Leading::ReadyToTakeOver() const {
+  const LeaderView now = view();
+  const bool follows = !now.leads && now.Names() && now.trouble.empty();
+  return follows ? absl::OkStatus() : Ready();
 }
 
 LeaderView Leading::view() const {

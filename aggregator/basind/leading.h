@@ -53,6 +53,8 @@ class Leading {
 
   // OK if workers are served and rounds may end; or why not, as a sentence.
   absl::Status Ready() const;
+  // OK also if another aggregator leads and the authority answers.
+  absl::Status ReadyToTakeOver() const;
   LeaderView view() const;
   // For the line of a status,
   std::string InWords() const;

@@ -128,6 +128,7 @@ HttpServer::Pages ProbesOf(const PageSources& sources) {
   HttpServer::Pages probes;
   probes["/livez"] = [sources] { return Live(sources.engine, sources.live_within); };
   probes["/readyz"] = [sources] { return Ready(sources.ready()); };
+  probes["/standbyz"] = [sources] { return Ready(sources.standby()); };
   return probes;
 }
 

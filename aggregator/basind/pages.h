@@ -8,6 +8,7 @@
 //              restart the aggregator
 //   /readyz    200 while workers are served: not before the aggregator leads, and not when it
 //              begins to end
+//   /standbyz  the same, and 200 also while another aggregator leads and this one can take over
 //
 // Thread contract: the pages are called from any thread.
 
@@ -42,6 +43,7 @@ struct PageSources {
   const std::atomic<int64_t>& certificate_expiry;  // Unix seconds; 0: without TLS.
   const AdminServer* admin;                        // Null: operators are not served.
   std::function<absl::Status()> ready;             // Why workers are not served, as a sentence.
+  std::function<absl::Status()> standby;           // The same, and why it cannot take over.
   std::function<std::vector<Total>()> more_totals;
   absl::Duration live_within;
   const std::string& version;

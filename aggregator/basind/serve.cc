@@ -481,10 +481,14 @@ class Service {
   }
 
   absl::Status WhyNotReady() const {
-    if (!ready_) {
-      return absl::UnavailableError("Starting or stopping: workers are not served.");
-    }
-    return leading_ == nullptr ? absl::OkStatus() : leading_->Ready();
+    return ready_ && leading_ != nullptr ? leading_->Ready() : WhyNotServing();
+  }
+  absl::Status WhyNoStandby() const {
+    return ready_ && leading_ != nullptr ? leading_->ReadyToTakeOver() : WhyNotServing();
+  }
+  absl::Status WhyNotServing() const {
+    if (ready_) return absl::OkStatus();
+    return absl::UnavailableError("Starting or stopping: workers are not served.");
   }
 
   // Without an authority, an aggregator always leads.
@@ -514,6 +518,7 @@ class Service {
                               certificate_expiry_,
                               admin_.get(),
                               [this] { return WhyNotReady(); },
+                              [this] { return WhyNoStandby(); },
                               [this] { return LeaderTotals(); },
                               settings_.live_within,
                               version_};

@@ -58,7 +58,9 @@ Json SchemaOf(const TextType& type) {
     return {{"type", "string"}, {"minLength", 1}};
   }
   if (type.form == TextType::Form::kAuthority) {
-    return {{"type", "string"}, {"pattern", "^(none|file:/.+)$"}};
+    const char* name = "[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?";
+    return {{"type", "string"},
+            {"pattern", absl::StrCat("^(none|file:/.+|kubernetes:(", name, "/)?", name, ")$")}};
   }
   if (type.form == TextType::Form::kReduceDevice) {
     return {{"type", "string"}, {"pattern", "^(cpu|auto|cuda(:[0-9]{1,4})?)$"}};

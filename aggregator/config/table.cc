@@ -195,7 +195,7 @@ void AddAddresses(std::vector<Option>& table) {
       "127.0.0.1:29602", true, "Address for operators. none: do not serve it."));
   table.push_back(Where(
       "http.listen", [](Settings& s) -> std::string& { return s.http_address; }, "127.0.0.1:29601",
-      true, "Address of /metrics, /statusz, /livez and /readyz. none: do not serve it."));
+      true, "Address of /metrics, /statusz, /livez, /readyz and /standbyz. none: do not serve it."));
   table.push_back(Path(
       "http.tls_cert", [](Settings& s) -> std::string& { return s.http_tls.cert; },
       "PEM file with a certificate for http.listen, then its chain; it may be the file of "
@@ -208,8 +208,8 @@ void AddAddresses(std::vector<Option>& table) {
   table.push_back(Path(
       "http.tls_client_ca", [](Settings& s) -> std::string& { return s.http_tls.client_ca; },
       "PEM file with certificate authorities. With it, /metrics and /statusz are only for clients "
-      "with a certificate of one of them. /livez and /readyz need none, because a kubelet has "
-      "none."));
+      "with a certificate of one of them. /livez, /readyz and /standbyz need none, because a "
+      "kubelet has none."));
 }
 
 void AddLocal(std::vector<Option>& table) {
@@ -384,8 +384,10 @@ void AddStandby(std::vector<Option>& table) {
       {"standby.authority", type, "none",
        "What decides which of several aggregators leads; the others refuse workers until they take "
        "over. All of them need the same value. file:DIRECTORY: a directory of the machine on which "
-       "all of them run, such as file:/run/basin/leader. none: this aggregator is the only one. "
-       "Workers need the addresses of all, with commas between (BASIN_ADDRESS)."});
+       "all of them run, such as file:/run/basin/leader. kubernetes:NAMESPACE/LEASE: an object of "
+       "Kubernetes of the kind Lease, for aggregators in pods; without NAMESPACE/, in their own. "
+       "none: this aggregator is the only one. Workers need the addresses of all, with commas "
+       "between (BASIN_ADDRESS)."});
   table.push_back(Duration(
       "standby.lease", [](Settings& s) -> absl::Duration& { return s.standby.lease; }, "3s",
       absl::Milliseconds(200), absl::Minutes(10),

@@ -14,8 +14,11 @@
 
 namespace basin::aggregator {
 
+// A directory, or a Lease of Kubernetes.
 struct AuthorityName {
-  std::string directory;  // Of this machine; absolute.
+  std::string directory;  // Of this machine; absolute. Empty: it is a Lease.
+  std::string space;      // The namespace of the Lease; empty: that of this pod.
+  std::string lease;
 };
 
 absl::StatusOr<AuthorityName> ParseAuthorityName(std::string_view text);

@@ -74,6 +74,8 @@ class Standby(Jobs):
         leader, standby = self.pair()
         self.assertEqual((200, "ok\n"), leader.get("/readyz"))
         self.assertEqual(200, standby.get("/livez")[0])
+        for each in (leader, standby):
+            self.assertEqual((200, "ok\n"), each.get("/standbyz"))
         status, text = standby.get("/readyz")
         self.assertEqual(503, status)
         self.assertIn(f"not the leader; it is {os.uname().nodename}", text)

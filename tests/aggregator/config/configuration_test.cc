@@ -256,10 +256,15 @@ TEST(Mistakes, AWrongValueIsNamedWithItsPlaceAndTheWayOut) {
   EXPECT_THAT(ProblemsOf({{"--grpc-listen=29600"}, {}, ""}), HasSubstr("host:port"));
   EXPECT_THAT(ProblemsOf({{"--reduce-device=gpu"}, {}, ""}),
               HasSubstr("reduce.device is \"gpu\": it must be cpu, cuda (all GPUs), cuda:N"));
-  for (const char* wrong : {"/run/basin", "file:", "file:run/basin", "etcd:here:2379"}) {
+  for (const char* wrong : {"/run/basin", "file:", "file:/", "file:run/basin", "etcd:here:2379",
+                            "kubernetes:", "kubernetes:a/", "kubernetes:/a", "kubernetes:a/b/c",
+                            "kubernetes:a/B", "kubernetes:-a"}) {
     EXPECT_THAT(ProblemsOf({{absl::StrCat("--standby-authority=", wrong)}, {}, ""}),
                 AllOf(HasSubstr(absl::StrCat("standby.authority is \"", wrong)),
-                      HasSubstr("file:/run/basin/leader")));
+                      HasSubstr("file:/run/basin/leader"), HasSubstr("kubernetes:training/basin")));
+  }
+  for (const char* right : {"none", "file:/run/basin/", "kubernetes:a", "kubernetes:a-1/b.c"}) {
+    EXPECT_EQ(ProblemsOf({{absl::StrCat("--standby-authority=", right)}, {}, ""}), "") << right;
   }
   EXPECT_THAT(ProblemsOf({{"--standby-lease=1ms"}, {}, ""}), HasSubstr("at least 200ms"));
 }
