@@ -148,9 +148,9 @@ absl::Status AdminService::Begin(const grpc::ServerContext* context, Rpc rpc,
 absl::Status AdminService::NoSuchJob(const std::string& job) const {
   if (options_.leader != nullptr) {
     if (const LeaderInWords leader = options_.leader(); !leader.leads) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("There is no job ", job, " here, because this aggregator ", leader.words,
-                       ". Ask the one that leads."));
+      return absl::FailedPreconditionError(absl::StrCat("There is no job ", job,
+                                                        " here, because this aggregator ",
+                                                        leader.words, ". Ask the one that leads."));
     }
   }
   return absl::NotFoundError(
@@ -369,14 +369,14 @@ grpc::Status AdminService::Dump(grpc::ServerContext* context, const v1::DumpRequ
                                 v1::DumpResponse* response) {
   if (const absl::Status good = Begin(context, Rpc::kDump, *request, request->job()); !good.ok())
     return ToGrpc(good);
-  return ToGrpc(LookFor(response, [job = request->job(), why_not = NoSuchJob(request->job())](
-                                      const Runner& runner, absl::Time now,
-                                      v1::DumpResponse* dump) {
-    const Coordinator& core = runner.core();
-    if (!job.empty() && core.FindJob(job) == nullptr) return why_not;
-    dump->set_text(basin::aggregator::Dump(core, job, core.Lived(now)));
-    return absl::OkStatus();
-  }));
+  return ToGrpc(
+      LookFor(response, [job = request->job(), why_not = NoSuchJob(request->job())](
+                            const Runner& runner, absl::Time now, v1::DumpResponse* dump) {
+        const Coordinator& core = runner.core();
+        if (!job.empty() && core.FindJob(job) == nullptr) return why_not;
+        dump->set_text(basin::aggregator::Dump(core, job, core.Lived(now)));
+        return absl::OkStatus();
+      }));
 }
 
 // ---- events

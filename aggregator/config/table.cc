@@ -195,7 +195,8 @@ void AddAddresses(std::vector<Option>& table) {
       "127.0.0.1:29602", true, "Address for operators. none: do not serve it."));
   table.push_back(Where(
       "http.listen", [](Settings& s) -> std::string& { return s.http_address; }, "127.0.0.1:29601",
-      true, "Address of /metrics, /statusz, /livez, /readyz and /standbyz. none: do not serve it."));
+      true,
+      "Address of /metrics, /statusz, /livez, /readyz and /standbyz. none: do not serve it."));
   table.push_back(Path(
       "http.tls_cert", [](Settings& s) -> std::string& { return s.http_tls.cert; },
       "PEM file with a certificate for http.listen, then its chain; it may be the file of "

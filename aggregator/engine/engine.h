@@ -18,8 +18,8 @@
 // While the loop has nothing to do, a transport thread that brings a small message holds it itself
 // (runtime/event_loop.h).
 //
-// Thread contract: Start and Stop from one thread; everything else from any thread, at any time;
-// what comes before Start or after Stop is dropped.
+// Thread contract: Start, Restart and Stop one after the other; everything else from any thread, at
+// any time; what comes before Start or after Stop is dropped.
 // Failure: none of its own.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_ENGINE_H_

@@ -7,7 +7,10 @@
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <event2/http.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <optional>
@@ -92,6 +95,10 @@ class HttpsClient::Connection {
         0) {
       return NoMemoryToAsk();
     }
+    // Its head and its body are sent apart, and the second one would wait for an acknowledgement.
+    const int on = 1;
+    setsockopt(bufferevent_getfd(evhttp_connection_get_bufferevent(http_.get())), IPPROTO_TCP,
+               TCP_NODELAY, &on, sizeof(on));
     while (!answer_.has_value() && !late_) event_base_loop(base_.get(), EVLOOP_ONCE);
     event_del(timer_.get());
     if (!answer_.has_value()) {
@@ -100,9 +107,9 @@ class HttpsClient::Connection {
     }
     if (answer_->ok()) return *std::move(answer_);
     const std::string why = WhyNotVerified(session_.get());
-    return absl::UnavailableError(
-        why.empty() ? "it cannot be reached, or closed the connection"
-                    : absl::StrCat("its certificate is not accepted: ", why));
+    return absl::UnavailableError(why.empty()
+                                      ? "it cannot be reached, or closed the connection"
+                                      : absl::StrCat("its certificate is not accepted: ", why));
   }
 
  private:
@@ -112,9 +119,8 @@ class HttpsClient::Connection {
     timer_.reset(event_new(
         base_.get(), -1, 0,
         [](evutil_socket_t, short, void* late) { *static_cast<bool*>(late) = true; }, &late_));
-    StreamPtr stream(bufferevent_openssl_socket_new(base_.get(), -1, session_.get(),
-                                                    BUFFEREVENT_SSL_CONNECTING,
-                                                    BEV_OPT_CLOSE_ON_FREE));
+    StreamPtr stream(bufferevent_openssl_socket_new(
+        base_.get(), -1, session_.get(), BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE));
     if (stream != nullptr) SSL_up_ref(session_.get());  // The stream has the other reference.
     if (timer_ == nullptr || stream == nullptr) return;
     // Servers often close without a word of TLS.
@@ -126,8 +132,8 @@ class HttpsClient::Connection {
     evhttp_connection_set_max_body_size(http_.get(), kMostAnswerBytes);
     evhttp_connection_set_retries(http_.get(), 0);
     evhttp_connection_set_closecb(
-        http_.get(),
-        [](evhttp_connection*, void* closed) { *static_cast<bool*>(closed) = true; }, &closed_);
+        http_.get(), [](evhttp_connection*, void* closed) { *static_cast<bool*>(closed) = true; },
+        &closed_);
   }
 
   const std::string host_;

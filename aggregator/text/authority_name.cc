@@ -16,7 +16,7 @@ namespace basin::aggregator {
 namespace {
 
 // Names of objects of Kubernetes have the form of a worker's id.
-bool IsName(const std::string& text) { return CheckWorkerId(text).ok(); }
+bool IsNameOfObject(const std::string& text) { return CheckWorkerId(text).ok(); }
 
 }  // namespace
 
@@ -31,8 +31,8 @@ absl::StatusOr<AuthorityName> ParseAuthorityName(std::string_view text) {
     const std::vector<std::string> parts = absl::StrSplit(rest, '/');
     name.lease = parts.back();
     if (parts.size() > 1) name.space = parts.front();
-    good = good && parts.size() <= 2 && IsName(name.lease) &&
-           (parts.size() == 1 || IsName(name.space));
+    good = good && parts.size() <= 2 && IsNameOfObject(name.lease) &&
+           (parts.size() == 1 || IsNameOfObject(name.space));
   } else {
     good = false;
   }

@@ -48,8 +48,8 @@ struct SessionTransition {
 };
 
 // "Backoff" is no delay after a welcome, then 0.1 s doubling to 2 s, with jitter. With several
-// addresses, each is tried once without a delay, and then it doubles after four attempts at each, up
-// to 1 s divided by their number.
+// addresses, each is tried once without a delay, and then it doubles after four attempts at each,
+// up to 1 s divided by their number.
 inline constexpr SessionTransition kSessionTransitions[] = {
     // from                     input                   to
     {SessionPhase::kNew, SessionInput::kStart, SessionPhase::kConnecting, "OpenSession at once"},

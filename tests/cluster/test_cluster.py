@@ -8,8 +8,8 @@ result, the same bits in every pod that applied it, and none is missing.
 
 Usage: test_cluster.py BASIND BASINCTL TRAINER [LIBRARY | standby]
 
-With LIBRARY, the C library for Python, jobs train in PyTorch instead. With the word "standby", there
-are two aggregators, of which one leads.
+With LIBRARY, the C library for Python, jobs train in PyTorch instead. With the word "standby",
+there are two aggregators, of which one leads.
 """
 
 import contextlib
@@ -265,7 +265,9 @@ class Training(Jobs):
 
     @contextlib.contextmanager
     def forwarded(self, pod: str = "basin-0") -> Iterator[None]:
-        process = self.cluster.start("kubectl", "--namespace=training", "port-forward", pod, "29602")
+        process = self.cluster.start(
+            "kubectl", "--namespace=training", "port-forward", pod, "29602"
+        )
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -157,7 +157,9 @@ class EveryValueSet(unittest.TestCase):
                 self.assertLessEqual(liveness["terminationGracePeriodSeconds"], 10)
                 kinds = {one["kind"] for one in manifests}
                 of_standbys = {"Lease", "PodDisruptionBudget", "Role", "RoleBinding"}
-                self.assertEqual(of_standbys if spec["replicas"] > 1 else set(), kinds & of_standbys)
+                self.assertEqual(
+                    of_standbys if spec["replicas"] > 1 else set(), kinds & of_standbys
+                )
 
     def test_pod_outlives_the_drain(self) -> None:
         for name, manifests in self.rendered.items():
@@ -308,7 +310,7 @@ class SingleValues(unittest.TestCase):
         (term,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
         self.assertEqual(spec["selector"], term["podAffinityTerm"]["labelSelector"])
         self.assertEqual("kubernetes.io/hostname", term["podAffinityTerm"]["topologyKey"])
-        own = {"nodeAffinity": {}}
+        own: Values = {"nodeAffinity": {}}
         pod = self.pod_template({**VALUE_SETS["standby"], "affinity": own})["spec"]
         self.assertEqual(own, pod["affinity"])
 

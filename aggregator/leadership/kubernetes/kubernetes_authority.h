@@ -3,11 +3,11 @@
 // A Lease of Kubernetes as the authority of aggregators in pods.
 //
 // Each write names the resourceVersion that it replaces, and of two writers the API server refuses
-// one. It does not know which pods have ended, so a standby waits for the lease of a leader that was
-// killed. The record can be lost: somebody may delete the Lease.
+// one. It does not know which pods have ended, so a standby waits for the lease of a leader that
+// was killed. The record can be lost: somebody may delete the Lease.
 //
-// The token of the service account is read for each request, and the certificate of the API server's
-// authority for each connection, because both are replaced while the pod runs.
+// The token of the service account is read for each request, and the certificate of the API
+// server's authority for each connection, because both are replaced while the pod runs.
 //
 // Thread contract and failure: as for Authority.
 

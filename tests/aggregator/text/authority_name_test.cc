@@ -25,9 +25,9 @@ TEST(AuthorityName, IsADirectoryOrALease) {
 }
 
 TEST(AuthorityName, AnythingElseIsRefused) {
-  for (const char* wrong :
-       {"", "none", "/run/basin", "file:", "file:/", "file:run", "file:/a\tb", "etcd:a", "kubernetes:",
-        "kubernetes:/a", "kubernetes:a/", "kubernetes:a/b/c", "kubernetes:A", "kubernetes:a_b"}) {
+  for (const char* wrong : {"", "none", "/run/basin", "file:", "file:/", "file:run", "file:/a\tb",
+                            "etcd:a", "kubernetes:", "kubernetes:/a", "kubernetes:a/",
+                            "kubernetes:a/b/c", "kubernetes:A", "kubernetes:a_b"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseAuthorityName(wrong).status())) << wrong;
   }
 }

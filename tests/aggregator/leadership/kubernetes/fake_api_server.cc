@@ -7,6 +7,7 @@
 #include <event2/bufferevent_ssl.h>
 #include <event2/http.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -49,17 +50,20 @@ Json StatusOf(int code, const std::string& message) {
   return {{"kind", "Status"}, {"code", code}, {"message", message}};
 }
 
+bufferevent* StreamOf(evhttp_request* request) {
+  return evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
+}
+
 void Reply(evhttp_request* request, int code, const std::string& body) {
+  // As a real one: its head and its body are sent apart.
+  const int on = 1;
+  setsockopt(bufferevent_getfd(StreamOf(request)), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   evbuffer_add(evhttp_request_get_output_buffer(request), body.data(), body.size());
   evhttp_send_reply(request, code, "", nullptr);
 }
 
 // Ends the connection, so that libevent notices it and frees the request.
-void HangUp(evhttp_request* request) {
-  bufferevent* const stream =
-      evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
-  shutdown(bufferevent_getfd(stream), SHUT_RDWR);
-}
+void HangUp(evhttp_request* request) { shutdown(bufferevent_getfd(StreamOf(request)), SHUT_RDWR); }
 
 }  // namespace
 
@@ -99,12 +103,14 @@ FakeApiServer::FakeApiServer(std::vector<std::string> names)
   EXPECT_NE(bound, nullptr);
   sockaddr_in address = {};
   socklen_t size = sizeof(address);
-  EXPECT_EQ(0, getsockname(evhttp_bound_socket_get_fd(bound),
-                           reinterpret_cast<sockaddr*>(&address), &size));
+  EXPECT_EQ(0, getsockname(evhttp_bound_socket_get_fd(bound), reinterpret_cast<sockaddr*>(&address),
+                           &size));
   port_ = ntohs(address.sin_port);
   woken_.reset(event_new(
       base_.get(), wake_, EV_READ,
-      [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); },
+      [](evutil_socket_t, short, void* base) {
+        event_base_loopbreak(static_cast<event_base*>(base));
+      },
       base_.get()));
   event_add(woken_.get(), nullptr);
   thread_ = std::thread([this] { event_base_dispatch(base_.get()); });

@@ -313,8 +313,9 @@ TEST_F(KubernetesAuthorityTest, Fault_A3_TheLeadIsHandedOver) {
 
 TEST_F(KubernetesAuthorityTest, Fault_A1_ALeaderThatIsSilentIsReplacedWhenItsLeaseIsOver) {
   // Its process has ended: nobody renews.
-  server_.Put("training", "basin", Json::parse(*LeaseWith(Of("gone"), "", NewLease("training", "basin"),
-                                                          absl::FromUnixSeconds(0))));
+  server_.Put("training", "basin",
+              Json::parse(*LeaseWith(Of("gone"), "", NewLease("training", "basin"),
+                                     absl::FromUnixSeconds(0))));
   Contender a(server_, "a");
   a.AwaitLead();
   const Json spec = server_.Lease("training", "basin")["spec"];

@@ -84,18 +84,16 @@ TEST(Lease, KeepsWhatOthersHavePutIntoIt) {
 
 TEST(Lease, TellsSinceWhenItsHolderLeads) {
   const std::string first = Stored(LeaseWith(LedBy("a"), "", NewLease("training", "basin"), kNow));
-  const std::string renewed =
-      Stored(LeaseWith(LedBy("a"), "41", first, kNow + absl::Seconds(1)));
+  const std::string renewed = Stored(LeaseWith(LedBy("a"), "41", first, kNow + absl::Seconds(1)));
   EXPECT_EQ(Json::parse(renewed)["spec"]["acquireTime"], "2027-01-15T08:00:00.000005Z");
   EXPECT_EQ(Json::parse(renewed)["spec"]["renewTime"], "2027-01-15T08:00:01.000005Z");
-  const Json taken =
-      Json::parse(*LeaseWith(LedBy("b"), "41", renewed, kNow + absl::Seconds(2)));
+  const Json taken = Json::parse(*LeaseWith(LedBy("b"), "41", renewed, kNow + absl::Seconds(2)));
   EXPECT_EQ(taken["spec"]["acquireTime"], "2027-01-15T08:00:02.000005Z");
 }
 
 TEST(Lease, ALeadThatWasGivenUpKeepsItsFence) {
-  const std::string lease = Stored(LeaseWith({kFirstFence + 9, "", "", absl::Milliseconds(2500)}, "",
-                                             NewLease("training", "basin"), kNow));
+  const std::string lease = Stored(LeaseWith({kFirstFence + 9, "", "", absl::Milliseconds(2500)},
+                                             "", NewLease("training", "basin"), kNow));
   EXPECT_EQ(Json::parse(lease)["spec"]["leaseDurationSeconds"], 3) << "it is rounded up";
   const RecordState state = *StateInLease(lease);
   ASSERT_TRUE(state.record.has_value());
@@ -106,7 +104,8 @@ TEST(Lease, ALeadThatWasGivenUpKeepsItsFence) {
 TEST(Lease, AFenceThatItCannotHaveIsRefused) {
   const std::string fresh = NewLease("training", "basin");
   EXPECT_TRUE(LeaseWith(LedBy("a", kFirstFence + 0x7fffffff), "", fresh, kNow).ok());
-  for (const uint64_t fence : {uint64_t{0}, kFirstFence - 1, kFirstFence + 0x80000000, ~uint64_t{0}}) {
+  for (const uint64_t fence :
+       {uint64_t{0}, kFirstFence - 1, kFirstFence + 0x80000000, ~uint64_t{0}}) {
     const auto refused = LeaseWith(LedBy("a", fence), "", fresh, kNow);
     EXPECT_THAT(std::string(refused.status().message()), HasSubstr("set the clock")) << fence;
   }
