@@ -27,6 +27,8 @@ SET_BY_THE_CHART = (
     "tls.key",
     "tls.client_ca",
     "auth.file",
+    "standby.authority",
+    "standby.address",
 )
 
 

@@ -42,6 +42,12 @@ namespace basin::aggregator {
 class AdminService;
 class UnknownCalls;
 
+// Of several aggregators, whether this one leads, and what an operator should know about that.
+struct LeaderInWords {
+  bool leads = false;
+  std::string words;
+};
+
 struct AdminOptions {
   std::string address;               // host:port; port 0: any that is free.
   PemSource tls;                     // Null: without TLS. Outlives the server.
@@ -59,13 +65,15 @@ struct AdminOptions {
   // an hour.
   absl::Duration keepalive = absl::Seconds(20);
   std::string version;
-  Term term = 0;
   std::string reduce_device;  // What adds gradients up, in words.
   // What the memory of the process is in use for, with what the loop knows of it. Null: it is not
   // shown.
   std::function<std::vector<MemoryUse>(const LoopMemory& loop)> memory_use;
   // DrainService calls it; it acts like SIGTERM.
   std::function<void()> end;
+  // StepDown calls it; it returns when another aggregator may lead. Null: there is no other one.
+  std::function<absl::Status()> step_down;
+  std::function<LeaderInWords()> leader;  // Null likewise.
 };
 
 class AdminServer {

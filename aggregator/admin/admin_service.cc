@@ -45,11 +45,6 @@ constexpr int kMostWatchersOfAGrant = 8;
 // Events that are read at once; each is small.
 constexpr size_t kEventsAtOnce = 256;
 
-absl::Status NoSuchJob(const std::string& job) {
-  return absl::NotFoundError(
-      absl::StrCat("There is no job ", job, ". `basinctl status` lists the jobs."));
-}
-
 v1::Limit LimitOf(const char* name, uint64_t limit, uint64_t in_use, const char* unit,
                   const JobName& job = "") {
   v1::Limit message;
@@ -150,6 +145,18 @@ absl::Status AdminService::Begin(const grpc::ServerContext* context, Rpc rpc,
   return valid;
 }
 
+absl::Status AdminService::NoSuchJob(const std::string& job) const {
+  if (options_.leader != nullptr) {
+    if (const LeaderInWords leader = options_.leader(); !leader.leads) {
+      return absl::FailedPreconditionError(absl::StrCat("There is no job ", job,
+                                                        " here, because this aggregator ",
+                                                        leader.words, ". Ask the one that leads."));
+    }
+  }
+  return absl::NotFoundError(
+      absl::StrCat("There is no job ", job, ". `basinctl status` lists the jobs."));
+}
+
 // ---- how handlers reach the core
 
 template <typename Response, typename Look>
@@ -172,13 +179,16 @@ absl::Status AdminService::LookFor(Response* response, Look look, Inspection ins
 }
 
 template <typename Response, typename Look>
-absl::Status AdminService::LookAtJob(const std::string& job, Response* response, Look look) {
-  return LookFor(response, [job, look = std::move(look)](const Runner& runner, absl::Time now,
-                                                         Response* found) {
-    const Job* state = runner.core().FindJob(job);
-    if (state == nullptr) return NoSuchJob(job);
-    return look(*state, runner, runner.core().Lived(now), found);
-  });
+absl::Status AdminService::LookAtJob(const std::string& job, Response* response, Look look,
+                                     Inspection inspect) {
+  return LookFor(
+      response,
+      [job, why_not = NoSuchJob(job), look = std::move(look)](const Runner& runner, absl::Time now,
+                                                              Response* found) {
+        const Job* state = runner.core().FindJob(job);
+        return state == nullptr ? why_not : look(*state, runner, runner.core().Lived(now), found);
+      },
+      inspect);
 }
 
 absl::Status AdminService::FindWorker(const std::string& job, const std::string& worker) {
@@ -199,10 +209,13 @@ absl::Status AdminService::Do(Event command, const std::string& text,
                               v1::ChangeResponse* response) {
   engine_.Command(std::move(command));
   // The loop takes one thing after the other, so it has taken the command when it answers this.
-  return LookFor(response, [text](const Runner&, absl::Time, v1::ChangeResponse* done) {
-    done->set_text(text);
-    return absl::OkStatus();
-  });
+  return LookFor(
+      response,
+      [text](const Runner&, absl::Time, v1::ChangeResponse* done) {
+        done->set_text(text);
+        return absl::OkStatus();
+      },
+      &Engine::InspectInOrder);
 }
 
 grpc::Status AdminService::Changed(const Caller& caller, const std::string& job,
@@ -230,7 +243,12 @@ grpc::Status AdminService::GetStatus(grpc::ServerContext* context,
   response->set_version(options_.version);
   response->set_protocol_version(kProtocolVersion);
   response->set_contract_version(kContractVersion);
-  response->set_term(options_.term);
+  response->set_term(engine_.term());
+  if (options_.leader != nullptr) {
+    const LeaderInWords leader = options_.leader();
+    response->set_leader(leader.words);
+    response->set_serving(response->serving() && leader.leads);
+  }
   response->set_reduce_device(options_.reduce_device);
   response->set_uptime_ns(static_cast<uint64_t>(
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count()));
@@ -351,13 +369,14 @@ grpc::Status AdminService::Dump(grpc::ServerContext* context, const v1::DumpRequ
                                 v1::DumpResponse* response) {
   if (const absl::Status good = Begin(context, Rpc::kDump, *request, request->job()); !good.ok())
     return ToGrpc(good);
-  return ToGrpc(LookFor(response, [job = request->job()](const Runner& runner, absl::Time now,
-                                                         v1::DumpResponse* dump) {
-    const Coordinator& core = runner.core();
-    if (!job.empty() && core.FindJob(job) == nullptr) return NoSuchJob(job);
-    dump->set_text(basin::aggregator::Dump(core, job, core.Lived(now)));
-    return absl::OkStatus();
-  }));
+  return ToGrpc(
+      LookFor(response, [job = request->job(), why_not = NoSuchJob(request->job())](
+                            const Runner& runner, absl::Time now, v1::DumpResponse* dump) {
+        const Coordinator& core = runner.core();
+        if (!job.empty() && core.FindJob(job) == nullptr) return why_not;
+        dump->set_text(basin::aggregator::Dump(core, job, core.Lived(now)));
+        return absl::OkStatus();
+      }));
 }
 
 // ---- events
@@ -414,7 +433,7 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
     for (const RememberedEvent& event : events) {
       after = event.sequence;
       if (!request->job().empty() && event.note.job != request->job()) continue;
-      caller_there = caller_there && writer->Write(ViewOf(event, options_.term, now));
+      caller_there = caller_there && writer->Write(ViewOf(event, engine_.term(), now));
     }
     if (events.empty() && !WaitForNews(after)) break;
   }
@@ -461,6 +480,23 @@ grpc::Status AdminService::DrainService(grpc::ServerContext* context,
       "The aggregator drains: it admits no more workers, open rounds end within drain.grace, then "
       "all sessions end.");
   return Changed(caller, "", absl::OkStatus(), *response);
+}
+
+grpc::Status AdminService::StepDown(grpc::ServerContext* context,
+                                    const v1::StepDownRequest* request,
+                                    v1::ChangeResponse* response) {
+  Caller caller;
+  if (const absl::Status good = Begin(context, Rpc::kStepDown, *request, "", &caller); !good.ok())
+    return ToGrpc(good);
+  if (options_.step_down == nullptr) {
+    return ToGrpc(absl::FailedPreconditionError(
+        "standby.authority of this aggregator is none, so no other one can take over. Set it for "
+        "this one and for a standby, or drain this one (`basinctl drain service`)."));
+  }
+  const absl::Status done = options_.step_down();
+  response->set_text(
+      "The aggregator has given up the lead: its rounds have ended, and a standby takes over.");
+  return Changed(caller, "", done, *response);
 }
 
 grpc::Status AdminService::Evict(grpc::ServerContext* context, const v1::EvictRequest* request,
@@ -520,10 +556,11 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
   engine_.Command(set);
   // The core has taken the command, and the state file has it. A second attempt gives the same
   // answer: it sets what is set, or refuses again.
-  const auto look = [set](const Runner& runner, absl::Time now, v1::ChangeResponse* done) {
+  const auto look = [set, why_not = NoSuchJob(set.job)](const Runner& runner, absl::Time now,
+                                                        v1::ChangeResponse* done) {
     const Coordinator& core = runner.core();
     const Job* job = core.FindJob(set.job);
-    if (job == nullptr) return NoSuchJob(set.job);
+    if (job == nullptr) return why_not;
     const std::string why =
         WhyNotSet(*job, core.config(), core.config().memory_bytes - core.reserved_bytes(), set);
     if (!why.empty()) {
@@ -595,7 +632,8 @@ grpc::Status AdminService::ReportExit(grpc::ServerContext* context,
         done->set_text(absl::StrCat("Worker ", worker, " of job ", job.name,
                                     " has exited; its lease ends now."));
         return absl::OkStatus();
-      }));
+      },
+      &Engine::InspectInOrder));
 }
 
 }  // namespace basin::aggregator

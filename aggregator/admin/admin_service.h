@@ -51,6 +51,8 @@ class AdminService : public v1::Admin::Service {
                            v1::ChangeResponse* response) override;
   grpc::Status DrainService(grpc::ServerContext* context, const v1::DrainServiceRequest* request,
                             v1::ChangeResponse* response) override;
+  grpc::Status StepDown(grpc::ServerContext* context, const v1::StepDownRequest* request,
+                        v1::ChangeResponse* response) override;
   grpc::Status Evict(grpc::ServerContext* context, const v1::EvictRequest* request,
                      v1::ChangeResponse* response) override;
   grpc::Status Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
@@ -86,9 +88,12 @@ class AdminService : public v1::Admin::Service {
   // Fills `response` from the loop. `look(runner, now, response)` returns a status.
   template <typename Response, typename Look>
   absl::Status LookFor(Response* response, Look look, Inspection inspect = &Engine::Inspect);
-  // The id of a job, or NOT_FOUND.
+  // Why there is no such job here.
+  absl::Status NoSuchJob(const std::string& job) const;
+  // The same with the job as the first argument of `look`, or NoSuchJob.
   template <typename Response, typename Look>
-  absl::Status LookAtJob(const std::string& job, Response* response, Look look);
+  absl::Status LookAtJob(const std::string& job, Response* response, Look look,
+                         Inspection inspect = &Engine::Inspect);
   absl::Status FindWorker(const std::string& job, const std::string& worker);
   // Hands the command over and returns when the core has taken it.
   absl::Status Do(Event command, const std::string& text, v1::ChangeResponse* response);

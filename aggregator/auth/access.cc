@@ -29,6 +29,7 @@ constexpr Row kTable[] = {
     {Rpc::kDump, "Dump", Scope::kJob, {false, true, true}},
     {Rpc::kDrainWorker, "DrainWorker", Scope::kJob, {false, false, true}},
     {Rpc::kDrainService, "DrainService", Scope::kService, {false, false, true}},
+    {Rpc::kStepDown, "StepDown", Scope::kService, {false, false, true}},
     {Rpc::kEvict, "Evict", Scope::kJob, {false, false, true}},
     {Rpc::kPause, "Pause", Scope::kJob, {false, false, true}},
     {Rpc::kResume, "Resume", Scope::kJob, {false, false, true}},

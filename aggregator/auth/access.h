@@ -35,6 +35,7 @@ enum class Rpc : uint8_t {
   kDump,
   kDrainWorker,
   kDrainService,
+  kStepDown,
   kEvict,
   kPause,
   kResume,
@@ -42,7 +43,7 @@ enum class Rpc : uint8_t {
   kRecover,
   kReportExit,
 };
-inline constexpr int kRpcs = 17;
+inline constexpr int kRpcs = 18;
 
 const char* RpcName(Rpc rpc);
 

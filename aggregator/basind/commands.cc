@@ -178,7 +178,9 @@ ExitCode RunHealthcheck(const Invocation&, const Own& own, const Findings& findi
     return Refuse(absl::FailedPreconditionError(
         "http.listen is none, so the aggregator cannot be asked; set it to an address"));
   }
-  const std::string path = ValueOf(own, "--ready").has_value() ? "/readyz" : "/livez";
+  const std::string path = ValueOf(own, "--standby").has_value() ? "/standbyz"
+                           : ValueOf(own, "--ready").has_value() ? "/readyz"
+                                                                 : "/livez";
   const bool tls = configuration->settings.http_tls.on() || ValueOf(own, "--https").has_value();
   const absl::StatusOr<HttpPage> page = GetPage(*ParseAddress(where), tls, path, kProbeTimeout);
   if (!page.ok()) return Refuse(page.status());
@@ -231,10 +233,12 @@ std::vector<Command> Commands() {
        RunVersion},
       {"healthcheck",
        "check a running aggregator",
-       {{"--ready", false}, {"--https", false}},
+       {{"--ready", false}, {"--standby", false}, {"--https", false}},
        "Sends a request to http.listen, so it needs the configuration of the running "
-       "aggregator.\n\n  --ready  check that workers are served (/readyz) instead of liveness "
-       "(/livez)\n  --https  with TLS even if http.tls_cert is none here; the certificate is not "
+       "aggregator.\n\n  --ready    check that workers are served (/readyz) instead of liveness "
+       "(/livez)\n  --standby  check that workers are served, or that another aggregator leads and "
+       "this\n             one can take over (/standbyz)\n  --https    with TLS even if "
+       "http.tls_cert is none here; the certificate is not "
        "checked\n\nexamples:\n  basind healthcheck\n  basind healthcheck --ready "
        "--http-listen=127.0.0.1:29601\n",
        true,

@@ -94,6 +94,7 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
     totals.push_back({"basin_auth_refusals_total", "Calls that the grants in auth.file refused.",
                       sources.gatekeeper.refused(reason), DecisionName(reason)});
   }
+  for (const Total& total : sources.more_totals()) totals.push_back(total);
   if (const int64_t expiry = sources.certificate_expiry; expiry != 0) {
     totals.push_back(
         {"basin_certificate_expiry_timestamp_seconds",
@@ -111,9 +112,9 @@ HttpPage Live(Engine& engine, absl::Duration within) {
           absl::StrCat("The event loop has not answered for ", ShowDuration(delay), ".\n")};
 }
 
-HttpPage Ready(bool ready) {
-  if (ready) return {200, "text/plain; charset=utf-8", "ok\n"};
-  return {503, "text/plain; charset=utf-8", "Starting or stopping: workers are not served.\n"};
+HttpPage Ready(const absl::Status& ready) {
+  if (ready.ok()) return {200, "text/plain; charset=utf-8", "ok\n"};
+  return {503, "text/plain; charset=utf-8", absl::StrCat(ready.message(), "\n")};
 }
 
 }  // namespace
@@ -126,7 +127,8 @@ absl::Duration ProbeLoop(Engine& engine) {
 HttpServer::Pages ProbesOf(const PageSources& sources) {
   HttpServer::Pages probes;
   probes["/livez"] = [sources] { return Live(sources.engine, sources.live_within); };
-  probes["/readyz"] = [sources] { return Ready(sources.ready); };
+  probes["/readyz"] = [sources] { return Ready(sources.ready()); };
+  probes["/standbyz"] = [sources] { return Ready(sources.standby()); };
   return probes;
 }
 

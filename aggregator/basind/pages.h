@@ -6,7 +6,9 @@
 //   /statusz   for people
 //   /livez     200 while the event loop works; not "rounds progress", or a slow trainer would
 //              restart the aggregator
-//   /readyz    200 from when workers are served until the aggregator begins to end
+//   /readyz    200 while workers are served: not before the aggregator leads, and not when it
+//              begins to end
+//   /standbyz  the same, and 200 also while another aggregator leads and this one can take over
 //
 // Thread contract: the pages are called from any thread.
 
@@ -16,7 +18,9 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/auth/gatekeeper.h"
@@ -38,7 +42,9 @@ struct PageSources {
   const Gatekeeper& gatekeeper;
   const std::atomic<int64_t>& certificate_expiry;  // Unix seconds; 0: without TLS.
   const AdminServer* admin;                        // Null: operators are not served.
-  const std::atomic<bool>& ready;
+  std::function<absl::Status()> ready;             // Why workers are not served, as a sentence.
+  std::function<absl::Status()> standby;           // The same, and why it cannot take over.
+  std::function<std::vector<Total>()> more_totals;
   absl::Duration live_within;
   const std::string& version;
 };

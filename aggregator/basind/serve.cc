@@ -28,6 +28,7 @@
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/basind/descriptors.h"
 #include "aggregator/basind/every_second.h"
+#include "aggregator/basind/leading.h"
 #include "aggregator/basind/memory_use.h"
 #include "aggregator/basind/pages.h"
 #include "aggregator/basind/signals.h"
@@ -183,6 +184,16 @@ class Service {
       tls_ = *std::move(tls);
     }
     CheckCertificates();
+    if (!settings_.standby.authority.empty()) {
+      absl::StatusOr<std::unique_ptr<Leading>> leading =
+          Leading::Open(settings_, boot_clock_, gate_, engine_, server_,
+                        [this](LogLevel level, const char* event, const std::string& reason) {
+                          Report(log_, level, event, reason);
+                        });
+      if (!leading.ok()) return leading.status();
+      leading_ = *std::move(leading);
+      engine_.DecideWhile(gate_);
+    }
     const absl::StatusOr<int> port = server_.Start(engine_);
     if (!port.ok()) return port.status();
     endpoints.grpc = WithPort(settings_.grpc_address, *port);
@@ -208,6 +219,7 @@ class Service {
     if (!endpoints.admin.empty()) line.addresses["admin"] = endpoints.admin;
     if (!endpoints.http.empty()) line.addresses["http"] = endpoints.http;
     log_.Write(line);
+    if (leading_ != nullptr) leading_->Start(endpoints.grpc);
     PrepareStacks();
     watchdog_ = std::make_unique<EverySecond>("basin-watchdog", [this] { WatchLoop(); });
     if (!settings_.auth_path.empty() || settings_.tls.on() || settings_.http_tls.on()) {
@@ -225,6 +237,9 @@ class Service {
            absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
                         ShowDuration(settings_.core.drain_grace),
                         " to end; a second signal exits at once."));
+    server_.EndRounds();
+    // Before connections end, so that another aggregator leads when workers look for it.
+    if (leading_ != nullptr) leading_->Stop();
     server_.Drain();
     watchdog_.reset();
     if (admin_ != nullptr) admin_->Stop();
@@ -255,6 +270,7 @@ class Service {
     options.local_bytes = settings_.core.memory_bytes;
     if (settings_.local_socket != kAutomatic) options.local_socket = settings_.local_socket;
     if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
+    if (!settings_.standby.authority.empty()) options.refusal = NobodyLeadsYet();
     options.grpc = settings_.grpc;
     options.grpc.quota_bytes = QuotaFor(settings_.core.memory_bytes);
     options.expanding_bytes = ExpandingFor(settings_.core.memory_bytes);
@@ -441,9 +457,14 @@ class Service {
     options.kept_descriptors = descriptors_.kept_for_probes();
     options.handshake_timeout = settings_.grpc.handshake_timeout;
     options.version = version_;
-    options.term = settings_.core.term;
     options.reduce_device = reduce_device_;
     options.end = RequestEnd;
+    if (leading_ != nullptr) {
+      options.step_down = [this] { return leading_->StepDown(); };
+      options.leader = [this] {
+        return LeaderInWords{leading_->view().leads, leading_->InWords()};
+      };
+    }
     options.memory_use = [this](const LoopMemory& loop) {
       return MemoryUseOf(loop, engine_, server_, events_);
     };
@@ -457,6 +478,22 @@ class Service {
     admin_ = *std::move(admin);
     endpoints.admin = WithPort(settings_.admin_address, admin_->port());
     return absl::OkStatus();
+  }
+
+  absl::Status WhyNotReady() const {
+    return ready_ && leading_ != nullptr ? leading_->Ready() : WhyNotServing();
+  }
+  absl::Status WhyNoStandby() const {
+    return ready_ && leading_ != nullptr ? leading_->ReadyToTakeOver() : WhyNotServing();
+  }
+  absl::Status WhyNotServing() const {
+    if (ready_) return absl::OkStatus();
+    return absl::UnavailableError("Starting or stopping: workers are not served.");
+  }
+
+  // Without an authority, an aggregator always leads.
+  std::vector<Total> LeaderTotals() const {
+    return leading_ == nullptr ? std::vector<Total>() : leading_->Totals();
   }
 
   absl::Status StartHttp(Endpoints& endpoints) {
@@ -480,7 +517,9 @@ class Service {
                               gatekeeper_,
                               certificate_expiry_,
                               admin_.get(),
-                              ready_,
+                              [this] { return WhyNotReady(); },
+                              [this] { return WhyNoStandby(); },
+                              [this] { return LeaderTotals(); },
                               settings_.live_within,
                               version_};
     absl::StatusOr<std::unique_ptr<HttpServer>> http =
@@ -496,6 +535,8 @@ class Service {
   const std::string version_;
   std::atomic<bool> ready_{false};
   MonotonicClock clock_;
+  BootClock boot_clock_;  // For the lead alone.
+  Gate gate_{boot_clock_};
   Log log_;
   RefusalLog refusals_;
   wire::ProtobufLog protobuf_log_;
@@ -511,6 +552,7 @@ class Service {
   Engine engine_;
   std::unique_ptr<TlsSessions> tls_;  // For gRPC; null: without TLS.
   GrpcServer server_;
+  std::unique_ptr<Leading> leading_;  // Null: it always leads.
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<TlsSessions> http_tls_;  // Null: without TLS.
   HttpCounters http_counters_;

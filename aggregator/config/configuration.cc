@@ -116,6 +116,15 @@ void CheckAddresses(const Settings& settings, Problems& problems) {
   check_port("admin.listen", settings.admin_address);
 }
 
+void CheckStandby(const Settings& settings, Problems& problems) {
+  if (settings.standby.authority.empty() || settings.state_path.empty()) return;
+  problems.push_back(absl::StrCat(
+      "state.file is ", settings.state_path, ", but standby.authority is ",
+      settings.standby.authority,
+      ": the file would be outdated after another aggregator has led, and a new leader asks the "
+      "workers anyway; set state.file to none"));
+}
+
 // An automatic memory.frame fits the windows, and lets the budget serve some hundred workers.
 void FitFrame(const std::vector<Given>& chosen, Config& core) {
   for (const Given& value : chosen) {
@@ -131,6 +140,7 @@ void CheckTogether(const Settings& settings, Problems& problems) {
   CheckWaits(settings.core, problems);
   CheckMemory(settings.core, problems);
   CheckAddresses(settings, problems);
+  CheckStandby(settings, problems);
   CheckTls(settings.tls, "tls.", problems);
   CheckTls(settings.http_tls, "http.tls_", problems);
 }

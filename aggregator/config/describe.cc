@@ -57,6 +57,11 @@ Json SchemaOf(const TextType& type) {
   if (type.form == TextType::Form::kPath || type.form == TextType::Form::kLocalSocket) {
     return {{"type", "string"}, {"minLength", 1}};
   }
+  if (type.form == TextType::Form::kAuthority) {
+    const char* name = "[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?";
+    return {{"type", "string"},
+            {"pattern", absl::StrCat("^(none|file:/.+|kubernetes:(", name, "/)?", name, ")$")}};
+  }
   if (type.form == TextType::Form::kReduceDevice) {
     return {{"type", "string"}, {"pattern", "^(cpu|auto|cuda(:[0-9]{1,4})?)$"}};
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "aggregator/text/address.h"
+#include "aggregator/text/authority_name.h"
 #include "aggregator/text/nearest.h"
 #include "aggregator/text/reduce_device.h"
 #include "aggregator/text/units.h"
@@ -104,6 +105,8 @@ absl::Status PutValue(const TextType& type, std::string_view text, const Machine
     }
   } else if (type.form == TextType::Form::kReduceDevice) {
     if (const auto device = ParseReduceDevice(text); !device.ok()) return device.status();
+  } else if (type.form == TextType::Form::kAuthority) {
+    if (const auto name = ParseAuthorityName(text); !name.ok()) return name.status();
   } else if (text.empty() || text.size() > kMaxTextBytes || !IsPrintable(text)) {
     return Invalid("write the path of a file in printable characters");
   } else if (type.form == TextType::Form::kLocalSocket && text != kAuto &&
@@ -155,6 +158,9 @@ std::string Describe(const ChoiceType& type) {
 std::string Describe(const TextType& type) {
   if (type.form == TextType::Form::kReduceDevice) return "cpu, cuda, cuda:N, or auto";
   if (type.form == TextType::Form::kLocalSocket) return "auto, path, or none";
+  if (type.form == TextType::Form::kAuthority) {
+    return "file:DIRECTORY, kubernetes:NAMESPACE/LEASE, or none";
+  }
   return absl::StrCat(type.form == TextType::Form::kAddress ? "host:port" : "path",
                       type.may_be_none ? ", or none" : "");
 }

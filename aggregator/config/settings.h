@@ -23,6 +23,13 @@ enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 
 // The value of local_socket for a name that is chosen.
 inline constexpr char kAutomatic[] = "auto";
 
+// Several aggregators of which one leads.
+struct StandbySettings {
+  std::string authority;  // In the form of ParseAuthorityName. Empty: this one always leads.
+  std::string address;    // Where workers reach this one. Empty: as it listens.
+  absl::Duration lease = absl::Seconds(3);
+};
+
 struct Settings {
   // The term is no option: each process chooses its own.
   Config core;
@@ -41,6 +48,8 @@ struct Settings {
   ServerTls tls;             // For grpc_address and admin_address.
   ServerTls http_tls;        // For http_address.
   std::string auth_path;     // The file of grants. Empty: every peer may do everything.
+
+  StandbySettings standby;
 
   std::string state_path;  // Empty: nothing is written down.
   LogLevel log_level = LogLevel::kInfo;

@@ -35,6 +35,7 @@ constexpr Section kSections[] = {
     {"round", "Late and lost workers, deadlocks, and unusual gradients."},
     {"job", "Timeouts of jobs."},
     {"recovery", "Recovery after a restart of the aggregator."},
+    {"standby", "Several aggregators of which one leads, and another takes over."},
     {"drain", "Shutdown of the aggregator."},
     {"state", "State that survives a restart of the aggregator."},
     {"memory", "The memory budget and its parts."},
@@ -194,7 +195,8 @@ void AddAddresses(std::vector<Option>& table) {
       "127.0.0.1:29602", true, "Address for operators. none: do not serve it."));
   table.push_back(Where(
       "http.listen", [](Settings& s) -> std::string& { return s.http_address; }, "127.0.0.1:29601",
-      true, "Address of /metrics, /statusz, /livez and /readyz. none: do not serve it."));
+      true,
+      "Address of /metrics, /statusz, /livez, /readyz and /standbyz. none: do not serve it."));
   table.push_back(Path(
       "http.tls_cert", [](Settings& s) -> std::string& { return s.http_tls.cert; },
       "PEM file with a certificate for http.listen, then its chain; it may be the file of "
@@ -207,8 +209,8 @@ void AddAddresses(std::vector<Option>& table) {
   table.push_back(Path(
       "http.tls_client_ca", [](Settings& s) -> std::string& { return s.http_tls.client_ca; },
       "PEM file with certificate authorities. With it, /metrics and /statusz are only for clients "
-      "with a certificate of one of them. /livez and /readyz need none, because a kubelet has "
-      "none."));
+      "with a certificate of one of them. /livez, /readyz and /standbyz need none, because a "
+      "kubelet has none."));
 }
 
 void AddLocal(std::vector<Option>& table) {
@@ -374,6 +376,31 @@ void AddWaits(std::vector<Option>& table) {
       "aggregator reads from it which workers to wait for. none: it asks the workers."));
 }
 
+void AddStandby(std::vector<Option>& table) {
+  TextType type;
+  type.form = TextType::Form::kAuthority;
+  type.at = [](Settings& s) -> std::string& { return s.standby.authority; };
+  type.may_be_none = true;
+  table.push_back(
+      {"standby.authority", type, "none",
+       "What decides which of several aggregators leads; the others refuse workers until they take "
+       "over. All of them need the same value. file:DIRECTORY: a directory of the machine on which "
+       "all of them run, such as file:/run/basin/leader. kubernetes:NAMESPACE/LEASE: an object of "
+       "Kubernetes of the kind Lease, for aggregators in pods; without NAMESPACE/, in their own. "
+       "none: this aggregator is the only one. Workers need the addresses of all, with commas "
+       "between (BASIN_ADDRESS)."});
+  table.push_back(Duration(
+      "standby.lease", [](Settings& s) -> absl::Duration& { return s.standby.lease; }, "3s",
+      absl::Milliseconds(200), absl::Minutes(10),
+      "A leader that cannot renew its lead for about this time stops deciding, and a standby takes "
+      "over after it. A leader whose process ends on the same machine is replaced at once."));
+  table.push_back(Where(
+      "standby.address", [](Settings& s) -> std::string& { return s.standby.address; }, "none",
+      true,
+      "The address at which workers reach this aggregator, for the texts of the others. none: that "
+      "of grpc.listen."));
+}
+
 void AddBounds(std::vector<Option>& table) {
   table.push_back(Bytes(
       "memory.budget", +[](Settings& s) -> uint64_t& { return Core(s).memory_bytes; }, "auto",
@@ -484,6 +511,7 @@ std::vector<Option> OptionTable() {
   AddLocal(table);
   AddAuth(table);
   AddWaits(table);
+  AddStandby(table);
   AddBounds(table);
   return table;
 }

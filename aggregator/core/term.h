@@ -28,6 +28,13 @@ inline Term TermAbove(Term highest, uint64_t random) {
   return highest + 1 + MixChain(random, highest) % (Term{1} << kRandomTermBits);
 }
 
+// The term of an aggregator that an authority made the leader: above every term of a leader with a
+// lower fence, which is its upper part. A fence is at least the unix seconds of its time, so it is
+// also above those of aggregators without an authority.
+inline Term TermOfFence(uint64_t fence, uint64_t random) {
+  return TermAbove(fence << kRandomTermBits, random);
+}
+
 // The term of a new process. `saved`: the highest term that was written down; 0 without a state
 // file. A clock that was set back costs nothing then; without one, the workers know.
 inline Term FirstTerm(absl::Time wall, Term saved, uint64_t random) {

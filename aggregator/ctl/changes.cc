@@ -59,6 +59,14 @@ absl::Status RunDrain(Client& client) {
   return called;
 }
 
+absl::Status RunStepDown(Client& client) {
+  v1::ChangeResponse change;
+  absl::Status called =
+      client.Call(&v1::Admin::Stub::StepDown, Client::With<v1::StepDownRequest>(), change);
+  if (called.ok()) client.Answer(change);
+  return called;
+}
+
 absl::Status RunEvict(Client& client) {
   auto request = Client::With<v1::EvictRequest>();
   request.set_job(client.word(1));

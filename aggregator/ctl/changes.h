@@ -14,6 +14,7 @@
 namespace basin::aggregator {
 
 absl::Status RunDrain(Client& client);
+absl::Status RunStepDown(Client& client);
 absl::Status RunEvict(Client& client);
 absl::Status RunReportExit(Client& client);
 absl::Status RunPause(Client& client);

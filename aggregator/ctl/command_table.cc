@@ -131,6 +131,16 @@ const std::vector<Command>& Commands() {
        2,
        4,
        RunDrain},
+      {"step-down",
+       "",
+       "let another aggregator take over",
+       "For an aggregator that leads others (standby.authority). Open rounds end within\n"
+       "drain.grace, then it gives up the lead and stands by. Workers find the new leader by\n"
+       "themselves; no step is lost. If nobody takes over within two leases, it leads again.",
+       {"basinctl step-down", "basinctl step-down --address=10.0.0.7:29602 --timeout=1m"},
+       1,
+       1,
+       RunStepDown},
       {"evict",
        "JOB WORKER [--reason=TEXT]",
        "end a worker's membership now",

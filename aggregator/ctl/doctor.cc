@@ -17,6 +17,7 @@
 #include "aggregator/ctl/reach.h"
 #include "aggregator/text/units.h"
 #include "basin/v1/session.grpc.pb.h"
+#include "client/transport/grpc/connector.h"
 #include "client/transport/grpc/failure.h"
 #include "grpcpp/create_channel.h"
 #include "nlohmann/json.hpp"
@@ -386,7 +387,13 @@ absl::Status RunDoctor(const Arguments& arguments) {
   const bool both = arguments.address_given == arguments.workers_address_given;
   std::vector<Diagnosis> diagnoses;
   if (both || arguments.address_given) diagnoses.push_back(DiagnoseOperators(arguments));
-  if (both || arguments.workers_address_given) diagnoses.push_back(DiagnoseWorkers(arguments));
+  if (both || arguments.workers_address_given) {
+    Arguments one = arguments;
+    for (const std::string& address : client::AddressesIn(arguments.workers_address)) {
+      one.workers_address = address;
+      diagnoses.push_back(DiagnoseWorkers(one));
+    }
+  }
   if (arguments.format == Format::kTable) {
     for (const Diagnosis& diagnosis : diagnoses) Print(AsText(diagnosis));
   } else {

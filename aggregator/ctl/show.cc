@@ -123,7 +123,8 @@ std::string Show(const v1::ServiceStatus& status) {
                  " for ", Span(status.uptime_ns()), ", term ", status.term(), ", ",
                  CountOf(status.jobs(), "job"), ", ", CountOf(status.workers(), "worker"),
                  ", memory ", Size(status.buffer_bytes()), " of ",
-                 Size(status.buffer_limit_bytes()), ", reduces on ", status.reduce_device()),
+                 Size(status.buffer_limit_bytes()), ", reduces on ", status.reduce_device(),
+                 status.leader().empty() ? "" : absl::StrCat(", ", status.leader())),
              kMaxTextBytes) +
          "\n";
 }

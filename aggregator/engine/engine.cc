@@ -71,19 +71,38 @@ Engine::Engine(EngineOptions options, Clock& clock, const kernels::Reducer& redu
       state_file_(state_file),
       devices_(devices),
       pool_(options_.idle_buffer_bytes),
+      term_(options_.core.term),
       events_(clock) {}
 
 Engine::~Engine() { Stop(); }
 
 void Engine::Start(Transport& transport) {
+  transport_ = &transport;
+  Run(options_.core.term);
+}
+
+void Engine::Restart(Term term) {
+  Stop();
+  // Their series end in the metrics.
+  for (const auto& [id, job] : runner_->core().jobs()) {
+    notes_.OnNote({NoteKind::kJobEnded, job.name, "", "", 0,
+                   "This aggregator does not lead any more, and has forgotten the job."},
+                  clock_.Now());
+  }
+  Run(term);
+}
+
+void Engine::Run(Term term) {
   reduce_threads_ = std::make_unique<ThreadPool>(
       "basin-reduce", devices_ == nullptr ? options_.reduce_threads : devices_->threads());
   if (state_file_ != nullptr) state_thread_ = std::make_unique<ThreadPool>("basin-state", 1);
   if (options_.shared_result_bytes > 0) {
     memory_thread_ = std::make_unique<ThreadPool>("basin-memory", 1);
   }
-  transport_ = &transport;
-  runner_ = std::make_unique<Runner>(options_.core, DependenciesFor(transport), clock_.Now());
+  Config core = options_.core;
+  core.term = term;
+  term_ = term;
+  runner_ = std::make_unique<Runner>(std::move(core), DependenciesFor(*transport_), clock_.Now());
   events_.Start();
   thread_ = std::thread([this] {
     NameThread("basin-loop");
@@ -215,7 +234,9 @@ bool Engine::PostNow(uint64_t connection, Task task) {
   const auto posting = events_.PostOrHold(posted);
   if (posting == EventLoop<Posted>::Posting::kHeld) {
     Wait(std::move(posted));
-    for (int left = kTransportItems; left > 0 && !queue_.empty(); --left) TakeEvent();
+    for (int left = kTransportItems; left > 0 && !queue_.empty() && MayDecide(); --left) {
+      TakeEvent();
+    }
     LetGo();
   }
   return posting != EventLoop<Posted>::Posting::kStopped;
@@ -223,7 +244,11 @@ bool Engine::PostNow(uint64_t connection, Task task) {
 
 void Engine::LetGo() {
   taken_posted_ns_.store(kNothingTaken, std::memory_order_relaxed);
-  events_.LetGo(!queue_.empty(), runner_->NextDeadline());
+  events_.LetGo(!queue_.empty() && MayDecide(), NextDeadline());
+}
+
+absl::Time Engine::NextDeadline() const {
+  return MayDecide() ? runner_->NextDeadline() : absl::InfiniteFuture();
 }
 
 void Engine::TakePosted() {
@@ -234,7 +259,9 @@ void Engine::TakePosted() {
 
 void Engine::Wait(Posted posted) {
   const uint64_t connection = posted.connection;
-  if (connection == kNow) {
+  if (posted.looks && !MayDecide()) {
+    posted.task(*runner_, clock_.Now());
+  } else if (connection == kNow) {
     queue_.AddNow(std::move(posted));
   } else if (connection == kLast) {
     queue_.AddLast(std::move(posted));
@@ -270,14 +297,14 @@ void Engine::TakeEvent() {
 }
 
 void Engine::Loop() {
-  while (events_.AwaitWork([this] { return runner_->NextDeadline(); }, taken_)) {
+  while (events_.AwaitWork([this] { return NextDeadline(); }, taken_)) {
     TakePosted();
     // Waiting events are handled before a deadline is judged: after a stall of this process, the
     // message of a worker that seems late may have arrived long ago. Events that arrive meanwhile
     // are handled among them.
-    for (size_t left = queue_.size(); left > 0; --left) TakeEvent();
+    for (size_t left = queue_.size(); left > 0 && MayDecide(); --left) TakeEvent();
     const absl::Time now = clock_.Now();
-    if (runner_->NextDeadline() <= now) {
+    if (NextDeadline() <= now) {
       TakePosted();
       NoteWaiting(now);
       runner_->Tick(now);
@@ -374,11 +401,20 @@ void Engine::Command(Event command) {
 }
 
 void Engine::Inspect(std::function<void(const Runner&, absl::Time)> look) {
+  Task task = [look = std::move(look)](Runner& runner, absl::Time now) { look(runner, now); };
+  events_.Post({kLast, clock_.Now(), std::move(task), true});
+}
+
+void Engine::InspectInOrder(std::function<void(const Runner&, absl::Time)> look) {
   Post(kLast, [look = std::move(look)](Runner& runner, absl::Time now) { look(runner, now); });
 }
 
+void Engine::LookAgain() {
+  Post(kNow, [](Runner&, absl::Time) {});
+}
+
 void Engine::InspectWritten(std::function<void(const Runner&, absl::Time)> look) {
-  if (state_thread_ == nullptr) return Inspect(std::move(look));
+  if (state_thread_ == nullptr) return InspectInOrder(std::move(look));
   // The loop has taken the commands before this, and the thread writes in the order of the loop.
   Post(kLast, [this, look = std::move(look)](Runner&, absl::Time) {
     state_thread_->Submit(0, [this, look] { Inspect(look); });

@@ -18,8 +18,8 @@
 // While the loop has nothing to do, a transport thread that brings a small message holds it itself
 // (runtime/event_loop.h).
 //
-// Thread contract: Start and Stop from one thread; everything else from any thread, at any time;
-// what comes before Start or after Stop is dropped.
+// Thread contract: Start, Restart and Stop one after the other; everything else from any thread, at
+// any time; what comes before Start or after Stop is dropped.
 // Failure: none of its own.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_ENGINE_H_
@@ -40,6 +40,7 @@
 #include "aggregator/core/config.h"
 #include "aggregator/engine/buffer_pool.h"
 #include "aggregator/engine/fair_queue.h"
+#include "aggregator/engine/gate.h"
 #include "aggregator/engine/runner.h"
 #include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/transport.h"
@@ -80,8 +81,16 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // Events wait while the gate is closed, but for looks. LookAgain must be called after it was
+  // opened. REQUIRES: before Start; the gate outlives the engine.
+  void DecideWhile(const Gate& gate) { gate_ = &gate; }
+  void LookAgain();
+
   // REQUIRES: `transport` lives until Stop has returned.
   void Start(Transport& transport);
+  // Forgets every session and job, and starts again as an aggregator of this term, with the same
+  // transport. What is posted meanwhile is dropped. REQUIRES: it runs; without a state file.
+  void Restart(Term term);
   // Ends the loop and the threads that reduce; sends nothing to sessions. Idempotent.
   void Stop();
 
@@ -105,8 +114,10 @@ class Engine {
   // EvictWorker, WorkerExited, DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob,
   // SetJob.
   void Command(Event command);
-  // Calls `look` from the loop; it must not block.
+  // Calls `look` from the loop, also while the gate is closed; it must not block.
   void Inspect(std::function<void(const Runner& runner, absl::Time now)> look);
+  // The same when everything that was posted before has been handled, or never if that was dropped.
+  void InspectInOrder(std::function<void(const Runner& runner, absl::Time now)> look);
   // The same, after what earlier commands have given to the state file has been written, or has
   // failed.
   void InspectWritten(std::function<void(const Runner& runner, absl::Time now)> look);
@@ -117,6 +128,8 @@ class Engine {
   // liveness is judged by.
   absl::Duration InboxDelay() const;
   const BufferPool& pool() const { return pool_; }
+  // The term as which it was started last.
+  Term term() const { return term_; }
 
  private:
   using Task = std::function<void(Runner& runner, absl::Time now)>;
@@ -124,6 +137,7 @@ class Engine {
     uint64_t connection = 0;
     absl::Time at;
     Task task;
+    bool looks = false;  // It changes nothing.
   };
   // In place of a connection. What a thread of this process has finished is taken at once; the
   // request of an operator comes after all that was posted before it.
@@ -135,8 +149,12 @@ class Engine {
   // The same, but the calling thread holds the loop for it if nobody does.
   bool PostNow(uint64_t connection, Task task);
   void Loop();
+  void Run(Term term);
+  bool MayDecide() const { return gate_ == nullptr || gate_->open(); }
 
   // ---- REQUIRES: this thread holds the loop
+  // When the loop must wake up by itself.
+  absl::Time NextDeadline() const;
   // If a deadline is to be judged: names the connections with something waiting, and the senders of
   // hellos, so that no worker counts as silent or lost while its messages wait here.
   void NoteWaiting(absl::Time now);
@@ -166,11 +184,13 @@ class Engine {
 
   // Synchronise themselves.
   BufferPool pool_;
+  std::atomic<Term> term_;
   std::atomic<uint64_t> next_connection_{1};
   static constexpr int64_t kNothingTaken = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> taken_posted_ns_{kNothingTaken};  // When the present event was posted.
 
-  std::function<void()> drained_;  // Constant after Start.
+  std::function<void()> drained_;  // Constant after Start,
+  const Gate* gate_ = nullptr;     // as is this. Null: it may always decide.
   std::unique_ptr<ThreadPool> reduce_threads_;
   std::unique_ptr<ThreadPool> state_thread_;
   std::unique_ptr<ThreadPool> memory_thread_;  // Null: no memory is shared.

@@ -2,18 +2,18 @@
 
 #include "aggregator/http/http_client.h"
 
-#include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <event2/http.h>
 
-#include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "aggregator/http/http_answer.h"
+#include "aggregator/http/libevent.h"
 #include "aggregator/tls/sessions.h"
 
 namespace basin::aggregator {
@@ -21,13 +21,6 @@ namespace {
 
 // A page of ours is a few kilobytes; metrics of a large job, some hundred.
 constexpr ev_ssize_t kMostBytes = ev_ssize_t{16} << 20;
-
-struct FreeBase {
-  void operator()(event_base* base) const { event_base_free(base); }
-};
-struct FreeConnection {
-  void operator()(evhttp_connection* connection) const { evhttp_connection_free(connection); }
-};
 
 std::string HostToAsk(const std::string& host) {
   if (host == "0.0.0.0" || host == "localhost") return "127.0.0.1";
@@ -39,17 +32,7 @@ using Outcome = std::optional<absl::StatusOr<HttpPage>>;
 
 void TakeAnswer(evhttp_request* request, void* of) {
   Outcome& outcome = *static_cast<Outcome*>(of);
-  if (outcome.has_value()) return;
-  if (request == nullptr || evhttp_request_get_response_code(request) == 0) {
-    outcome = absl::UnavailableError("the connection failed");
-    return;
-  }
-  HttpPage page;
-  page.status = evhttp_request_get_response_code(request);
-  evbuffer* const body = evhttp_request_get_input_buffer(request);
-  page.body.resize(evbuffer_get_length(body));
-  evbuffer_copyout(body, page.body.data(), page.body.size());
-  outcome = std::move(page);
+  if (!outcome.has_value()) outcome = AnswerIn(request);
 }
 
 // The stream of a connection that does not exist yet; null if there is no memory for it.
@@ -71,15 +54,14 @@ absl::StatusOr<HttpPage> GetPage(const Address& address, bool tls, const std::st
                                  absl::Duration timeout) {
   const Address asked = {HostToAsk(address.host), address.port};
   const absl::Status no_memory = absl::ResourceExhaustedError("There is no memory for a request.");
-  const std::unique_ptr<event_base, FreeBase> base(event_base_new());
+  const BasePtr base(event_base_new());
   if (base == nullptr) return no_memory;
   bufferevent* const stream = StreamOf(base.get(), tls);
   if (stream == nullptr) return no_memory;
   Outcome outcome;
   // Owns the stream.
-  const std::unique_ptr<evhttp_connection, FreeConnection> connection(
-      evhttp_connection_base_bufferevent_new(base.get(), nullptr, stream, asked.host.c_str(),
-                                             asked.port));
+  const HttpConnectionPtr connection(evhttp_connection_base_bufferevent_new(
+      base.get(), nullptr, stream, asked.host.c_str(), asked.port));
   evhttp_request* const request = evhttp_request_new(TakeAnswer, &outcome);
   if (connection == nullptr || request == nullptr) return no_memory;
   evhttp_connection_set_max_body_size(connection.get(), kMostBytes);

@@ -29,6 +29,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/http/http_request.h"
+#include "aggregator/http/libevent.h"
 #include "runtime/grpc/peer.h"
 #include "runtime/grpc/room.h"
 #include "runtime/mutex.h"
@@ -86,16 +87,6 @@ HttpPage Plain(int status, std::string text) {
   page.body = std::move(text);
   return page;
 }
-
-template <typename T, void (*free_object)(T*)>
-struct EventDelete {
-  void operator()(T* object) const { free_object(object); }
-};
-template <typename T, void (*free_object)(T*)>
-using EventPtr = std::unique_ptr<T, EventDelete<T, free_object>>;
-using BasePtr = EventPtr<event_base, event_base_free>;
-using TimerPtr = EventPtr<event, event_free>;
-using StreamPtr = EventPtr<bufferevent, bufferevent_free>;
 
 std::string_view ReceivedOn(bufferevent* stream) {
   evbuffer* const input = bufferevent_get_input(stream);

@@ -20,7 +20,7 @@ class Authority {
   virtual ~Authority() = default;
 
   // The record as it is now, not as it was before the call. Failure: a status that names the
-  // authority, what failed and what to do.
+  // authority, what failed and what to do, without a period at its end.
   virtual absl::StatusOr<RecordState> Read(absl::Duration timeout) = 0;
 
   // Replaces the record if it still has this version (empty: if there is none), and returns its new

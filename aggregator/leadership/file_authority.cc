@@ -170,7 +170,7 @@ absl::Status FileAuthority::Cannot(const std::string& what) const {
   return absl::UnavailableError(absl::StrCat(
       "The directory ", directory_, " of standby.authority cannot be ", what, ": ",
       std::generic_category().message(errno),
-      ". All aggregators of the group need a directory of this machine that they can write."));
+      ". All aggregators of the group need a directory of this machine that they can write"));
 }
 
 absl::Status FileAuthority::MakeDirectory() const {

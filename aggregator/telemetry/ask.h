@@ -19,7 +19,7 @@
 
 namespace basin::aggregator {
 
-// Engine::Inspect, or Engine::InspectWritten.
+// Engine::Inspect, Engine::InspectInOrder, or Engine::InspectWritten.
 using Inspection = void (Engine::*)(std::function<void(const Runner&, absl::Time)>);
 
 // The result of `look(runner, now)` in the loop; nothing if the loop did not run it in time, or the

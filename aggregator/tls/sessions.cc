@@ -46,7 +46,7 @@ bool UseKey(SSL_CTX* context, const std::string& text) {
          SSL_CTX_check_private_key(context) == 1;
 }
 
-// Clients may present certificates of these authorities.
+// A client may present a certificate of these authorities; a server must.
 bool UseAuthorities(SSL_CTX* context, const std::string& text) {
   const std::vector<CertificatePtr> authorities = CertificatesIn(text);
   for (const CertificatePtr& authority : authorities) {
@@ -150,6 +150,34 @@ TlsSessionPtr BeginUnverifiedClient() {
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
   // The session keeps the context.
   return TlsSessionPtr(SSL_new(context.get()));
+}
+
+absl::StatusOr<TlsSessionPtr> BeginClient(const std::string& ca_path, const std::string& host) {
+  const absl::StatusOr<std::string> authorities = ReadTextFile(ca_path);
+  if (!authorities.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(ca_path, ": ", authorities.status().message()));
+  }
+  ERR_clear_error();
+  const TlsContextPtr context(SSL_CTX_new(TLS_client_method()));
+  if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION) != 1 ||
+      !UseAuthorities(context.get(), *authorities)) {
+    return CannotUse(ca_path);
+  }
+  TlsSessionPtr session(SSL_new(context.get()));
+  if (session == nullptr) return CannotUse(ca_path);
+  // Fails for what is no address.
+  const bool named =
+      X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session.get()), host.c_str()) == 1 ||
+      (SSL_set1_host(session.get(), host.c_str()) == 1 &&
+       SSL_set_tlsext_host_name(session.get(), host.c_str()) == 1);
+  if (!named) return absl::InvalidArgumentError(absl::StrCat(host, " is no name of a host"));
+  ERR_clear_error();  // The end of a PEM file is an error for OpenSSL.
+  return session;
+}
+
+std::string WhyNotVerified(const SSL* session) {
+  const long result = SSL_get_verify_result(session);
+  return result == X509_V_OK ? "" : X509_verify_cert_error_string(result);
 }
 
 }  // namespace basin::aggregator

@@ -63,6 +63,13 @@ bool HasClientCertificate(const SSL* session);
 // A client's that does not check who the server is: for a process that asks its own port.
 TlsSessionPtr BeginUnverifiedClient();
 
+// A client's for a server with a certificate for `host`, a name or an address, of an authority in
+// the file.
+absl::StatusOr<TlsSessionPtr> BeginClient(const std::string& ca_path, const std::string& host);
+
+// Why the certificate of the other side was not accepted; empty if it was, or there was none yet.
+std::string WhyNotVerified(const SSL* session);
+
 }  // namespace basin::aggregator
 
 #endif  // BASIN_AGGREGATOR_TLS_SESSIONS_H_

@@ -95,6 +95,7 @@ void ExchangeReactor::Over(const absl::Status&) {
 
 void ExchangeReactor::Count(const absl::Status& why) {
   if (absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why)) return;  // By the gatekeeper.
+  if (absl::IsUnavailable(why)) return;  // It is not the peer's mistake.
   if (why.code() == absl::StatusCode::kDataLoss) {
     ++counters().damaged_frames;
   } else if (why.code() == absl::StatusCode::kFailedPrecondition) {

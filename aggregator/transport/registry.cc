@@ -36,8 +36,17 @@ void Registry::ReportPeer(const std::string& peer, const std::string& what,
   if (report_ != nullptr) report_(AddressIn(peer), kind, what);
 }
 
+// A caller without a valid credential does not learn why others are refused.
 absl::Status Registry::Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,
                              const std::string& who) {
+  absl::Status permitted = Permit(caller, rpc, job, who);
+  if (!permitted.ok()) return permitted;
+  MutexLock lock(mutex_);
+  return refusal_;
+}
+
+absl::Status Registry::Permit(const StreamReactor& caller, Rpc rpc, const std::string& job,
+                              const std::string& who) {
   if (gatekeeper_ == nullptr) return absl::OkStatus();
   // Before the hello, the right to train in any job is enough.
   if (job.empty() && gatekeeper_->MayCall(caller.credentials(), Rpc::kExchange, "")) {
@@ -83,6 +92,23 @@ void Registry::EndRevoked() {
                       "the aggregator for a valid one."),
                   StreamReactor::Rest::kDrop);
   }
+}
+
+void Registry::RefuseAll(const absl::Status& why) {
+  MutexLock lock(mutex_);
+  refusal_ = why;
+}
+
+void Registry::EndAll(const absl::Status& why) {
+  for (const auto& stream : All()) stream->Close(why, StreamReactor::Rest::kDrop);
+}
+
+std::vector<std::shared_ptr<StreamReactor>> Registry::All() const {
+  std::vector<std::shared_ptr<StreamReactor>> all;
+  MutexLock lock(mutex_);
+  for (const auto& [id, stream] : streams_) all.push_back(stream);
+  for (const auto& [id, session] : sessions_) all.push_back(session);
+  return all;
 }
 
 SessionId Registry::Open(std::shared_ptr<SessionReactor> session) {

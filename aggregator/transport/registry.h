@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -41,8 +42,8 @@ class Registry {
   Registry(Engine& engine, Gatekeeper* gatekeeper, LocalServer* local, Report report)
       : engine_(engine), gatekeeper_(gatekeeper), local_(local), report_(std::move(report)) {}
 
-  // Whether the caller may train, and in this job; a refusal is counted and reported. `job` is
-  // empty until the hello names it.
+  // Whether the caller may train, and in this job, here; a refusal of the gatekeeper is counted and
+  // reported. `job` is empty until the hello names it.
   absl::Status Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,
                      const std::string& who);
   // Whether the caller of a data stream may train in the job of its session, the token of which may
@@ -50,6 +51,10 @@ class Registry {
   absl::Status AdmitTo(const StreamReactor& caller, SessionId session);
   // Ends the streams of callers that are no longer allowed to train. REQUIRES: a gatekeeper.
   void EndRevoked();
+  // Refuses everybody for this reason from now on; OK: nobody.
+  void RefuseAll(const absl::Status& why);
+  // Ends all streams.
+  void EndAll(const absl::Status& why);
 
   SessionId Open(std::shared_ptr<SessionReactor> session);
   StreamId Open(std::shared_ptr<ExchangeReactor> stream, SessionToken token);
@@ -84,12 +89,17 @@ class Registry {
                   const std::string& kind = "") const;
 
  private:
+  absl::Status Permit(const StreamReactor& caller, Rpc rpc, const std::string& job,
+                      const std::string& who);
+  std::vector<std::shared_ptr<StreamReactor>> All() const;
+
   Engine& engine_;
   Gatekeeper* const gatekeeper_;
   LocalServer* const local_;
   const Report report_;
 
   mutable Mutex mutex_;
+  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<SessionId, std::shared_ptr<SessionReactor>> sessions_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<StreamId, std::shared_ptr<ExchangeReactor>> streams_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<SessionId, SessionToken> tokens_ ABSL_GUARDED_BY(mutex_);

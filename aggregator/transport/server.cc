@@ -165,6 +165,11 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   engine_ = &engine;
   registry_ =
       std::make_unique<Registry>(engine, options_.gatekeeper, local_.get(), options_.report);
+  registry_->RefuseAll(options_.refusal);
+  {
+    MutexLock lock(mutex_);
+    drained_ = !options_.refusal.ok();
+  }
   session_service_ = std::make_unique<SessionService>(*this);
   exchange_service_ = std::make_unique<ExchangeService>(*this);
   engine.OnDrained([this] {
@@ -190,6 +195,7 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
     return absl::UnavailableError(
         absl::StrCat("Cannot serve on ", options_.address, ". Check the certificate and its key."));
   }
+  server_->GetHealthCheckService()->SetServingStatus(options_.refusal.ok());
   listener_ = *std::move(listener);
   const auto serve = [this, socket = listener_->socket()](int fd) {
     if (options_.watch_newcomers) newcomers_.Add(fd);
@@ -210,13 +216,45 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   return port();
 }
 
-void GrpcServer::Drain() {
+void GrpcServer::Lead(Term term) {
+  engine_->Restart(term);
+  {
+    // Only now, because the engine before would forget an order to drain.
+    MutexLock lock(mutex_);
+    drained_ = false;
+    ++leads_;
+  }
+  registry_->RefuseAll(absl::OkStatus());
+  server_->GetHealthCheckService()->SetServingStatus(true);
+}
+
+void GrpcServer::Follow(const absl::Status& why) {
   server_->GetHealthCheckService()->SetServingStatus(false);
-  engine_->Command(DrainService{});
+  // First, so that no session is left in the engine that starts again.
+  registry_->RefuseAll(why);
+  registry_->EndAll(why);
+  engine_->Restart(engine_->term());
+  MutexLock lock(mutex_);
+  drained_ = true;
+  changed_.NotifyAll();
+}
+
+void GrpcServer::EndRounds() {
+  uint64_t lead = 0;
   {
     MutexLock lock(mutex_);
-    while (!drained_) changed_.Wait(mutex_);
+    if (drained_) return;
+    lead = leads_;
   }
+  server_->GetHealthCheckService()->SetServingStatus(false);
+  engine_->Command(DrainService{});
+  MutexLock lock(mutex_);
+  // A later lead has rounds of its own, and no order to end them.
+  while (!drained_ && leads_ == lead) changed_.Wait(mutex_);
+}
+
+void GrpcServer::Drain() {
+  EndRounds();
   ShutDown(options_.goaway_grace);
 }
 

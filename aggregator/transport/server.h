@@ -14,8 +14,8 @@
 // malformed message ends the stream of its peer, with a status that names the mistake, and is
 // counted (counters.h).
 //
-// Thread contract: Start, Drain and Stop from one thread, which they block. counters() from any
-// thread. The Transport methods are the engine's.
+// Thread contract: Start, Drain and Stop from one thread, which they block; Lead and Follow from
+// one thread. counters() from any thread. The Transport methods are the engine's.
 // Ownership: the engine outlives the server.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
@@ -80,6 +80,8 @@ struct ServerOptions {
   // Outlives the server.
   const DeviceOpener* devices = nullptr;
   Gatekeeper* gatekeeper = nullptr;  // Outlives the server. Null: everything is allowed.
+  // Why all workers are refused until Lead; OK: they are not.
+  absl::Status refusal;
   GrpcServerSettings grpc;
 
   // Two of the largest messages, or a few usual frames, are on their way to the engine.
@@ -129,13 +131,22 @@ class GrpcServer : public Transport {
   // REQUIRES: called once; the engine is not started.
   absl::StatusOr<int> Start(Engine& engine);
 
-  // Health becomes NOT_SERVING, the engine drains (Config::drain_grace at most), and then GOAWAY is
-  // sent on all connections. The core decides about sessions that open while rounds end. REQUIRES:
-  // started.
+  // Serves workers, with the engine as an aggregator of this term.
+  void Lead(Term term);
+  // Refuses all workers for this reason, ends their streams, and forgets what the engine knew.
+  void Follow(const absl::Status& why);
+  // Another reason from now on. REQUIRES: workers are refused.
+  void Refuse(const absl::Status& why) { registry_->RefuseAll(why); }
+
+  // Health becomes NOT_SERVING, and the engine drains (Config::drain_grace at most). The core
+  // decides about sessions that open while rounds end. Returns at once while all workers are
+  // refused, and when they begin to be. From any thread but the engine's. REQUIRES: started.
+  void EndRounds();
+  // The same, and then GOAWAY is sent on all connections.
   void Drain();
 
   // Ends the streams of workers that the gatekeeper no longer allows. From any thread, between
-  // Start and Drain.
+  // Start and EndConnections.
   void EndRevoked() { registry_->EndRevoked(); }
 
   // Ends every stream, then the engine. Idempotent.
@@ -202,7 +213,8 @@ class GrpcServer : public Transport {
 
   Mutex mutex_;
   Condition changed_;
-  bool drained_ ABSL_GUARDED_BY(mutex_) = false;
+  bool drained_ ABSL_GUARDED_BY(mutex_) = false;  // Or there is nothing to drain.
+  uint64_t leads_ ABSL_GUARDED_BY(mutex_) = 0;    // Calls of Lead.
 };
 
 }  // namespace basin::aggregator

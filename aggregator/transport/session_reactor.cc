@@ -49,7 +49,7 @@ absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
   if (!charges.empty()) {
     // The loop takes one thing after the other: when it comes to this, it has dealt with the
     // messages, even if the session is over by then.
-    engine.Inspect([charges = std::move(charges)](const Runner&, absl::Time) {});
+    engine.InspectInOrder([charges = std::move(charges)](const Runner&, absl::Time) {});
   }
   return absl::OkStatus();
 }
@@ -159,6 +159,7 @@ void SessionReactor::Over(const absl::Status& ended) {
 
 void SessionReactor::Count(const absl::Status& why) {
   if (absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why)) return;  // By the gatekeeper.
+  if (absl::IsUnavailable(why)) return;  // It is not the peer's mistake.
   ++(why.code() == absl::StatusCode::kDataLoss ? counters().damaged_frames
                                                : counters().malformed_messages);
   registry_.ReportPeer(peer(), std::string(why.message()));

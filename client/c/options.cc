@@ -9,14 +9,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "client/c/error.h"
 #include "client/core/launcher.h"
+#include "client/transport/grpc/connector.h"
 #include "client/transport/timeline_text.h"
 #include "protocol/limits/client_options.h"
 #include "protocol/limits/limits.h"
@@ -97,6 +101,7 @@ static_assert(AreTheClients(), "The aggregator must know the variables of its cl
 
 // The bounds of what a timeline is set to; that of bytes also bounds pinned memory.
 constexpr uint64_t kMostRounds = 1000000;
+constexpr size_t kMostAddresses = 16;
 constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 
 // The bytes that the trainer may use for versions, beside that of this library.
@@ -118,14 +123,28 @@ std::optional<bool> Flag(std::string_view text) {
   return flag;
 }
 
-std::string AddressRule(std::string_view value) {
+std::string OneAddressRule(std::string_view value) {
   for (const char* scheme : {"http://", "https://", "grpc://", "grpcs://", "tcp://"}) {
     if (value.substr(0, std::strlen(scheme)) == scheme) {
       return absl::StrCat("leave ", scheme, " out; host:port is needed",
                           value.substr(0, 5) == "https" ? ", and tls_ca for TLS" : "");
     }
   }
+  if (value.find(' ') != std::string_view::npos) return "leave the blanks out";
   return value.find(':') != std::string_view::npos ? "" : "host:port is needed";
+}
+
+// Several aggregators that stand by for each other have commas between their addresses.
+std::string AddressRule(std::string_view value) {
+  const std::vector<std::string> all =
+      absl::StrSplit(absl::string_view(value.data(), value.size()), ',');
+  if (all.size() > kMostAddresses) {
+    return absl::StrCat("at most ", kMostAddresses, " addresses are possible");
+  }
+  for (const std::string& each : all) {
+    if (std::string rule = OneAddressRule(each); !rule.empty()) return rule;
+  }
+  return "";
 }
 
 // Empty, or the allowed values.
@@ -322,14 +341,16 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   }
   settings.token_file = Text("token_file");
   settings.local = Flag(Text("local")).value_or(true);
-  if (const auto token = basin::ReadToken(settings.token_file, settings.tls, settings.address);
-      !token.ok()) {
-    return token.status();
+  const std::vector<std::string> addresses = basin::client::AddressesIn(settings.address);
+  for (const std::string& address : addresses) {
+    const auto token = basin::ReadToken(settings.token_file, settings.tls, address);
+    if (!token.ok()) return token.status();
   }
   settings.pinned_bytes = settings.group.pinned_bytes = Number("pinned_bytes");
   settings.timeline = {Text("timeline"), Count("timeline_every"), Number("timeline_max_bytes")};
   basin::client::Config& core = settings.core;
   core.aggregator = settings.address;
+  core.addresses = static_cast<uint32_t>(addresses.size());
   core.job = Text("job");
   core.run = Text("run_id");
   core.worker = Text("worker_id");

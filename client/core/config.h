@@ -35,7 +35,8 @@ struct Config {
   bool follows_link = true;       // Frames and window follow what the link acknowledges.
   uint64_t jitter_seed = 1;  // Spreads the reconnects of workers that lost the same aggregator.
 
-  std::string aggregator;                                  // Its address, for texts.
+  std::string aggregator;                                  // Its addresses, for texts,
+  uint32_t addresses = 1;                                  // and how many, which are tried in turn.
   absl::Duration answer_warning = absl::Seconds(2);        // Warns that no answer has come.
   absl::Duration backoff_first = absl::Milliseconds(100);  // After the attempt made at once.
   absl::Duration backoff_limit = absl::Seconds(2);

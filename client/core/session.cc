@@ -16,11 +16,24 @@ constexpr absl::Duration kLongestHeartbeat = absl::Seconds(30);
 // A frame with its header stays within 4 MiB.
 constexpr uint64_t kMostFrameChunks = 15;
 
+// With several addresses, another aggregator may take over at any moment, and the worker should
+// meet it soon. So all of them are tried so many times before the pause between two attempts grows.
+constexpr uint32_t kTurnsAtAPace = 4;
+
+// An aggregator is then tried about once a second at least, by the default limit.
+absl::Duration BackoffLimit(const Config& config) {
+  if (config.addresses == 1) return config.backoff_limit;
+  return config.backoff_limit / (2 * int64_t{config.addresses});
+}
+
 absl::Duration LongestBackoff(const Config& config, uint32_t failures) {
-  if (failures == 0) return absl::ZeroDuration();
+  const uint32_t turns = failures / config.addresses;
+  if (turns == 0) return absl::ZeroDuration();
+  const uint32_t pace = config.addresses == 1 ? 1 : kTurnsAtAPace;
+  const absl::Duration limit = BackoffLimit(config);
   absl::Duration delay = config.backoff_first;
-  for (uint32_t i = 1; i < failures && delay < config.backoff_limit; ++i) delay *= 2;
-  return std::min(delay, config.backoff_limit);
+  for (uint32_t i = pace; i < turns && delay < limit; i += pace) delay *= 2;
+  return std::min(delay, limit);
 }
 
 }  // namespace
@@ -50,7 +63,7 @@ bool Session::Apply(const Config& config, SessionInput input, Error trouble,
       trouble_ = Error{};
       return true;
     case SessionInput::kRetry:
-      failures_ = std::max(failures_, 1u);
+      failures_ = std::max(failures_, config.addresses);
       [[fallthrough]];
     case SessionInput::kAgain:
     case SessionInput::kStop:
@@ -66,9 +79,10 @@ bool Session::Apply(const Config& config, SessionInput input, Error trouble,
   if (phase_ != SessionPhase::kConnecting) return true;
   // One new incarnation does not wait for the connection that was lost before; several in a row do.
   const bool again = input == SessionInput::kAgain && failures_ > 0;
-  actions.push_back(OpenSession{Backoff(config, again ? failures_ - 1 : failures_)});
+  const uint32_t spared = again ? std::min(failures_, config.addresses) : 0;
+  actions.push_back(OpenSession{Backoff(config, failures_ - spared)});
   // Not increased further once nothing depends on it.
-  if (failures_ == 0 || LongestBackoff(config, failures_) < config.backoff_limit) ++failures_;
+  if (failures_ == 0 || LongestBackoff(config, failures_) < BackoffLimit(config)) ++failures_;
   return true;
 }
 
@@ -90,7 +104,7 @@ void Session::Configure(absl::Time now, const Welcome& welcome, std::vector<Acti
 void Session::StreamDown(const Config& config, absl::Time now, uint32_t stream,
                          const std::string& reason, std::vector<Action>& actions) {
   const uint32_t failures = streams_.Down(stream, now, config.backoff_limit, reason);
-  actions.push_back(OpenStream{stream, token_, Backoff(config, failures - 1)});
+  actions.push_back(OpenStream{stream, token_, Backoff(config, (failures - 1) * config.addresses)});
 }
 
 void Session::Beat(absl::Time now, std::vector<RoundWait> waits, std::vector<Action>& actions) {

@@ -47,7 +47,9 @@ struct SessionTransition {
   const char* what;  // What is done.
 };
 
-// "Backoff" is no delay after a welcome, then 0.1 s doubling to 2 s, with jitter.
+// "Backoff" is no delay after a welcome, then 0.1 s doubling to 2 s, with jitter. With several
+// addresses, each is tried once without a delay, and then it doubles after four attempts at each,
+// up to 1 s divided by their number.
 inline constexpr SessionTransition kSessionTransitions[] = {
     // from                     input                   to
     {SessionPhase::kNew, SessionInput::kStart, SessionPhase::kConnecting, "OpenSession at once"},

@@ -65,6 +65,7 @@ absl::Status Check(const v1::GetLimitsRequest& request) { return CheckHeader(req
 absl::Status Check(const v1::DumpRequest& request) { return CheckJobIfAny(request); }
 absl::Status Check(const v1::DrainWorkerRequest& request) { return CheckJobAndWorker(request); }
 absl::Status Check(const v1::DrainServiceRequest& request) { return CheckHeader(request); }
+absl::Status Check(const v1::StepDownRequest& request) { return CheckHeader(request); }
 absl::Status Check(const v1::EvictRequest& request) { return CheckJobAndWorker(request); }
 absl::Status Check(const v1::PauseRequest& request) { return CheckJob(request); }
 absl::Status Check(const v1::ResumeRequest& request) { return CheckJob(request); }

@@ -27,6 +27,7 @@ class RecoverRequest;
 class ReportExitRequest;
 class ResumeRequest;
 class SetJobRequest;
+class StepDownRequest;
 class WatchEventsRequest;
 }  // namespace basin::v1
 
@@ -41,6 +42,7 @@ absl::Status Check(const v1::GetLimitsRequest& request);
 absl::Status Check(const v1::DumpRequest& request);
 absl::Status Check(const v1::DrainWorkerRequest& request);
 absl::Status Check(const v1::DrainServiceRequest& request);
+absl::Status Check(const v1::StepDownRequest& request);
 absl::Status Check(const v1::EvictRequest& request);
 absl::Status Check(const v1::PauseRequest& request);
 absl::Status Check(const v1::ResumeRequest& request);

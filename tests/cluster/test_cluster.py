@@ -6,16 +6,19 @@ Trainers are pods of deploy/trainer-statefulset.yaml with the trainer of tests/i
 results show which workers were counted, and how often. After each stage every step has the right
 result, the same bits in every pod that applied it, and none is missing.
 
-Usage: test_cluster.py BASIND BASINCTL TRAINER [LIBRARY]
+Usage: test_cluster.py BASIND BASINCTL TRAINER [LIBRARY | standby]
 
-With LIBRARY, the C library for Python, jobs train in PyTorch instead: the nightly run.
+With LIBRARY, the C library for Python, jobs train in PyTorch instead. With the word "standby",
+there are two aggregators, of which one leads.
 """
 
 import contextlib
 import copy
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -60,6 +63,19 @@ MORE = {"helm-3": "", "helm-4": "--server-side=false"}
 PACE_MS = 20
 # Training has gone on when there are so many more steps.
 SOME_STEPS = 20
+
+STANDBY = "standby"
+LEASE = "basin-leader"
+# From the end of a leader that is killed to the next step: its lease, and some more.
+MOST_SECONDS = 5.0
+# In place of the variables of Kubernetes: the Service of the API server has an address of its own,
+# which this node does not route.
+API_SERVER = """\
+            - name: KUBERNETES_SERVICE_HOST
+              value: kubernetes.default.svc
+            - name: KUBERNETES_SERVICE_PORT
+              value: "6443"
+"""
 
 FORBIDDEN = "HTTP Error 403: Forbidden"
 # Workers that show their progress, and stay until they are told to end.
@@ -248,9 +264,9 @@ class Training(Jobs):
         return self.cluster.run(*command, *own, folder=self.folder, check=check)
 
     @contextlib.contextmanager
-    def forwarded(self) -> Iterator[None]:
+    def forwarded(self, pod: str = "basin-0") -> Iterator[None]:
         process = self.cluster.start(
-            "kubectl", "--namespace=training", "port-forward", "basin-0", "29602"
+            "kubectl", "--namespace=training", "port-forward", pod, "29602"
         )
         try:
             assert process.stdout is not None
@@ -321,12 +337,94 @@ class Training(Jobs):
         self.show_progress(LIBRARY)
         self.uninstall()
 
-    def install(self) -> None:
+    def test_a_standby_takes_over(self) -> None:
+        self.adapt_standbys()
+        self.install("--set replicaCount=2", "basin-1.basin.training.svc")
+        hosts = [f"basin-{i}.basin.training.svc:29600" for i in range(2)]
+        self.start_trainers(",".join(hosts))
+        killed = time.time()
+        with self.stage("the process of the leader is killed"):
+            gone = self.leader()
+            self.kill(self.pod(gone))
+            self.expect_takeover(gone)
+        self.assertLess(longest_pause(self.latest(0), killed), MOST_SECONDS)
+        with self.stage("the leader is asked to step down"):
+            before = self.leader()
+            with self.forwarded(before):
+                command = (BASINCTL, "step-down", "--tls-ca=certs/ca.crt")
+                token = "--token-file=operator.token"
+                self.cluster.run(*command, token, folder=self.folder)
+            self.expect_takeover(before)
+        with self.stage("both aggregators are upgraded"):
+            uids = {name: self.pod(name)["metadata"]["uid"] for name in ("basin-0", "basin-1")}
+            self.shell(
+                "helm-4 upgrade basin helm/basin --namespace training --reuse-values "
+                f"--set {NEXT_IMAGE.replace('0.2.0', 'next')}"
+            )
+            for name, uid in uids.items():
+                self.pod(name, but=uid)
+            self.expect_steps()
+        self.uninstall()
+
+    def adapt_standbys(self) -> None:
+        """Changes the copy of the chart so that this Kubernetes can have standbys."""
+        templates = self.folder / "helm/basin/templates"
+        for name, old, new in (
+            ("statefulset.yaml", "          env:\n", f"          env:\n{API_SERVER}"),
+            ("standby.yaml", "policy/v1\n", "policy/v1beta1\n"),
+        ):
+            text = (templates / name).read_text(encoding="utf-8")
+            self.assertEqual(1, text.count(old), name)
+            (templates / name).write_text(text.replace(old, new), encoding="utf-8")
+
+    def leader(self, but: str = "") -> str:
+        """The pod that leads, when another one than `but` does."""
+
+        def pod_of(lease: Manifest) -> str:
+            address: str = lease["metadata"].get("annotations", {}).get("basin/address", "")
+            return address.partition(".")[0]
+
+        found = self.cluster.watch(
+            "leases",
+            lambda lease: pod_of(lease) not in ("", but),
+            "--namespace=training",
+            f"--field-selector=metadata.name={LEASE}",
+        )
+        return pod_of(found)
+
+    def kill(self, pod: Manifest) -> None:
+        """Kills basind in its container, which Kubernetes then starts again."""
+        (container,) = pod["status"]["containerStatuses"]
+        name = container["containerID"].rpartition("/")[2]
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if name not in (process / "cgroup").read_text(encoding="utf-8"):
+                    continue
+                if (process / "comm").read_text(encoding="utf-8").strip() == "basind":
+                    os.kill(int(process.name), signal.SIGKILL)
+                    return
+        self.fail(f"no basind runs in {name}")
+
+    def expect_takeover(self, before: str) -> None:
+        print(f"{self.leader(but=before)} leads after {before}")
+        self.expect_steps()
+
+    def expect_steps(self) -> None:
+        """All three trainers are counted in more steps."""
+        for index in range(3):
+            self.latest(index).await_more(SOME_STEPS, "applied", mask=0b111)
+
+    def install(self, more: str = "", other_host: str = "") -> None:
+        """`more`: arguments of Helm; `other_host`: a second one for the certificate."""
         began = time.monotonic()
-        self.shell(self.of_the_pages("dev-certs certs"))
+        made = self.of_the_pages("dev-certs certs")
+        if other_host:
+            made = made.replace("dev-certs certs ", f"dev-certs certs --host={other_host} ")
+        self.shell(made)
         # Trainers have client certificates before the aggregator asks for them.
         self.shell(self.of_the_pages("- name: BASIN_TLS_"))
-        said = self.shell(self.of_the_pages("helm install"))
+        installs = self.of_the_pages("helm install")
+        said = self.shell(installs.replace("helm install basin ", f"helm install {more} basin "))
         self.assertRegex(said, r"Phase: +Succeeded")
         print(f"installed with certificates and tokens: {time.monotonic() - began:.1f} s")
 
@@ -352,15 +450,23 @@ class Training(Jobs):
             env["BASIN_MAX_WORKERS"]["value"] = str(size)
         return dict(manifest)
 
-    def start_trainers(self) -> None:
+    def start_trainers(self, addresses: str = "") -> None:
+        """`addresses`: those of several aggregators."""
         began = time.monotonic()
         trainers = self.trainers("trainer-statefulset.yaml")
         manifest = self.adapted(trainers, 3, "1000000000", f"--pace-ms={PACE_MS}")
         manifest["spec"]["replicas"] = 3
+        if addresses:
+            env = manifest["spec"]["template"]["spec"]["containers"][0]["env"]
+            (one,) = [variable for variable in env if variable["name"] == "BASIN_ADDRESS"]
+            one["value"] = addresses
         self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
         for index in range(3):
             self.follow(f"digits-{index}")
-        self.expect_members(3)
+        if addresses:
+            self.expect_steps()
+        else:
+            self.expect_members(3)
         print(f"three trainers train: {time.monotonic() - began:.1f} s")
 
     def scale(self, before: int, after: int) -> None:
@@ -704,7 +810,9 @@ if __name__ == "__main__":
         sys.exit(SKIPPED)
     BASIND, BASINCTL, TRAINER = (Path(program) for program in sys.argv[1:4])
     stages = "test_training_goes_on"
-    if len(sys.argv) > 4:
+    if sys.argv[4:] == [STANDBY]:
+        stages = "test_a_standby_takes_over"
+    elif len(sys.argv) > 4:
         LIBRARY = Path(sys.argv[4])
         stages = "test_pytorch_trains"
     unittest.main(argv=[sys.argv[0], f"Training.{stages}"], verbosity=2)

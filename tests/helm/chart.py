@@ -128,6 +128,11 @@ VALUE_SETS: dict[str, Values] = {
         "fullnameOverride": "averager",
         "serviceAccount": {"create": False, "name": "trainers"},
     },
+    "standby": {
+        "config": TRUSTED | {"standby": {"lease": "5s"}},
+        "replicaCount": 3,
+        "networkPolicy": {"enabled": True},
+    },
     "with gpus": {
         "config": TRUSTED,
         "gpu": {"enabled": True, "count": 2, "runtimeClassName": "nvidia"},

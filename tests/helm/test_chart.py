@@ -23,6 +23,11 @@ from trainers import all_trainers
 BASIND = ""
 
 
+def replicas(name: str) -> int:
+    """The aggregators of a set of values."""
+    return int(VALUE_SETS[name].get("replicaCount", 1))
+
+
 class EveryValueSet(unittest.TestCase):
     rendered: dict[str, list[Manifest]]
 
@@ -62,7 +67,9 @@ class EveryValueSet(unittest.TestCase):
                 self.assertTrue(security["runAsNonRoot"])
                 self.assertEqual(65532, security["runAsUser"])
                 self.assertEqual("RuntimeDefault", security["seccompProfile"]["type"])
-                self.assertFalse(pod["automountServiceAccountToken"])
+                # Only an aggregator that may have to take over calls the API server.
+                calls = name in VALUE_SETS and replicas(name) > 1
+                self.assertIs(calls, pod["automountServiceAccountToken"])
                 for forbidden in ("hostNetwork", "hostPID", "hostIPC"):
                     self.assertNotIn(forbidden, pod)
                 for container in pod["containers"] + pod.get("initContainers", []):
@@ -103,21 +110,23 @@ class EveryValueSet(unittest.TestCase):
             with self.subTest(name):
                 pod = chart.one(manifests, "Pod")
                 self.assertEqual("test", pod["metadata"]["annotations"]["helm.sh/hook"])
-                (container,) = pod["spec"]["containers"]
+                containers = pod["spec"]["containers"]
+                self.assertEqual(replicas(name), len({one["name"] for one in containers}))
                 service = chart.one(manifests, "Service")
                 host = service["metadata"]["name"]
                 port = {one["name"]: one["port"] for one in service["spec"]["ports"]}["http"]
                 configuration = yaml.safe_load(chart.configuration(manifests))
-                self.assertEqual(
-                    [
-                        *("healthcheck", "--ready"),
-                        f"--http-listen={host}-0.{host}.{chart.NAMESPACE}.svc:{port}",
-                        *(["--https"] if "tls_cert" in configuration["http"] else []),
-                    ],
-                    container["args"],
-                )
                 found = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
-                self.assertEqual(found["containers"][0]["image"], container["image"])
+                for index, container in enumerate(containers):
+                    self.assertEqual(
+                        [
+                            *("healthcheck", "--ready" if len(containers) == 1 else "--standby"),
+                            f"--http-listen={host}-{index}.{host}.{chart.NAMESPACE}.svc:{port}",
+                            *(["--https"] if "tls_cert" in configuration["http"] else []),
+                        ],
+                        container["args"],
+                    )
+                    self.assertEqual(found["containers"][0]["image"], container["image"])
                 # Else it would be an endpoint of the Service, and workers would connect to it.
                 labels = pod["metadata"]["labels"]
                 self.assertFalse(service["spec"]["selector"].items() <= labels.items())
@@ -137,16 +146,20 @@ class EveryValueSet(unittest.TestCase):
                     selector, chart.one(self.rendered[name], "Service")["spec"]["selector"]
                 )
 
-    def test_there_is_one_pod_and_nothing_that_blocks_its_node(self) -> None:
+    def test_one_pod_has_nothing_that_blocks_its_node(self) -> None:
         for name, manifests in self.rendered.items():
             with self.subTest(name):
                 spec = chart.one(manifests, "StatefulSet")["spec"]
-                self.assertEqual(1, spec["replicas"])
+                self.assertEqual(replicas(name), spec["replicas"])
                 # A pod that never becomes ready is replaced by the next upgrade or rollback.
                 self.assertEqual("Parallel", spec["podManagementPolicy"])
                 liveness = spec["template"]["spec"]["containers"][0]["livenessProbe"]
                 self.assertLessEqual(liveness["terminationGracePeriodSeconds"], 10)
-                self.assertNotIn("PodDisruptionBudget", [one["kind"] for one in manifests])
+                kinds = {one["kind"] for one in manifests}
+                of_standbys = {"Lease", "PodDisruptionBudget", "Role", "RoleBinding"}
+                self.assertEqual(
+                    of_standbys if spec["replicas"] > 1 else set(), kinds & of_standbys
+                )
 
     def test_pod_outlives_the_drain(self) -> None:
         for name, manifests in self.rendered.items():
@@ -169,10 +182,12 @@ class EveryValueSet(unittest.TestCase):
                     self.assertEqual(port["port"], ports[port["targetPort"]])
                     listen = configuration[port["name"]]["listen"]
                     self.assertTrue(listen.endswith(f":{port['port']}"), listen)
+                # A rollout waits for each pod, and only one leads.
+                ready = "/readyz" if replicas(name) == 1 else "/standbyz"
                 for probe, path in (
                     ("startupProbe", "/livez"),
                     ("livenessProbe", "/livez"),
-                    ("readinessProbe", "/readyz"),
+                    ("readinessProbe", ready),
                 ):
                     encrypted = "tls_cert" in configuration["http"]
                     expected = {"path": path, "port": "http"}
@@ -205,7 +220,8 @@ class EveryValueSet(unittest.TestCase):
                     for mount in container["volumeMounts"]
                     if not mount.get("readOnly", False)
                 ]
-                self.assertEqual([str(Path(file).parent)], writable)
+                self.assertEqual([] if file == "none" else [str(Path(file).parent)], writable)
+                self.assertEqual(replicas(name) > 1, file == "none")
 
     def test_configuration_is_what_basind_accepts(self) -> None:
         if not BASIND:
@@ -242,6 +258,67 @@ class SingleValues(unittest.TestCase):
         self.assertEqual({"values": 1000000}, configuration["limits"])
         self.assertEqual({"grace": "120s"}, configuration["drain"])
         self.assertIn("values: 1000000\n", chart.configuration(rendered))
+
+    def test_standbys_agree_on_a_leader_by_a_lease_that_is_theirs_alone(self) -> None:
+        manifests = chart.render("helm-4", VALUE_SETS["standby"])
+        lease = chart.one(manifests, "Lease")
+        # A spec would take the lead from the leader at each upgrade.
+        self.assertEqual({"apiVersion", "kind", "metadata"}, lease.keys())
+        name, space = lease["metadata"]["name"], lease["metadata"]["namespace"]
+        options = yaml.safe_load(chart.configuration(manifests))["standby"]
+        self.assertEqual({"authority": f"kubernetes:{space}/{name}", "lease": "5s"}, options)
+        role = chart.one(manifests, "Role")
+        self.assertEqual(
+            [
+                {
+                    "apiGroups": ["coordination.k8s.io"],
+                    "resources": ["leases"],
+                    "resourceNames": [name],
+                    "verbs": ["get", "update"],
+                }
+            ],
+            role["rules"],
+        )
+        binding = chart.one(manifests, "RoleBinding")
+        self.assertEqual(role["metadata"]["name"], binding["roleRef"]["name"])
+        pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+        (subject,) = binding["subjects"]
+        self.assertEqual(
+            {"kind": "ServiceAccount", "name": pod["serviceAccountName"], "namespace": space},
+            subject,
+        )
+
+    def test_standbys_are_known_by_names_of_their_own(self) -> None:
+        manifests = chart.render("helm-4", VALUE_SETS["standby"])
+        pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+        own, address = pod["containers"][0]["env"]
+        self.assertEqual("metadata.name", own["valueFrom"]["fieldRef"]["fieldPath"])
+        self.assertEqual("BASIN_STANDBY_ADDRESS", address["name"])
+        domain = "demo-basin.training.svc"
+        self.assertEqual(f"$({own['name']}).{domain}:29600", address["value"])
+        issued = {**VALUE_SETS["issued certificate"], "replicaCount": 2}
+        names = chart.one(chart.render("helm-4", issued), "Certificate")["spec"]["dnsNames"]
+        self.assertEqual([f"demo-basin-{i}.{domain}" for i in range(2)], names)
+
+    def test_standbys_are_moved_one_after_the_other_and_kept_apart(self) -> None:
+        manifests = chart.render("helm-4", VALUE_SETS["standby"])
+        spec = chart.one(manifests, "StatefulSet")["spec"]
+        budget = chart.one(manifests, "PodDisruptionBudget")["spec"]
+        self.assertEqual(1, budget["maxUnavailable"])
+        self.assertEqual(spec["selector"], budget["selector"])
+        affinity = spec["template"]["spec"]["affinity"]["podAntiAffinity"]
+        (term,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+        self.assertEqual(spec["selector"], term["podAffinityTerm"]["labelSelector"])
+        self.assertEqual("kubernetes.io/hostname", term["podAffinityTerm"]["topologyKey"])
+        own: Values = {"nodeAffinity": {}}
+        pod = self.pod_template({**VALUE_SETS["standby"], "affinity": own})["spec"]
+        self.assertEqual(own, pod["affinity"])
+
+    def test_standbys_may_reach_the_api_server_and_nothing_else(self) -> None:
+        manifests = chart.render("helm-4", VALUE_SETS["standby"])
+        (rule,) = chart.one(manifests, "NetworkPolicy")["spec"]["egress"]
+        self.assertEqual({443, 6443}, {port["port"] for port in rule["ports"]})
+        self.assertEqual({"ports"}, rule.keys())
 
     def test_gpus(self) -> None:
         values = VALUE_SETS["with gpus"]
@@ -521,7 +598,8 @@ class Refusals(unittest.TestCase):
     def test_values_of_an_earlier_chart_are_enough(self) -> None:
         for version in HELMS:
             with self.subTest(helm=version):
-                done = chart.template(version, {"config": TRUSTED, "tls": {"http": None}})
+                values = {"config": TRUSTED, "tls": {"http": None}, "replicaCount": None}
+                done = chart.template(version, values)
                 self.assertEqual((0, ""), (done.returncode, done.stderr))
 
     def test_network_that_nobody_declared_trusted(self) -> None:
@@ -546,6 +624,16 @@ class Refusals(unittest.TestCase):
         self.assert_refused({"config": TRUSTED, "persistence": {"enable": True}}, "enable")
         self.assert_refused({"config": TRUSTED | {"worker": {"leese": "10s"}}}, "worker", "leese")
         self.assert_refused({"config": TRUSTED | {"wroker": {}}}, "wroker")
+
+    def test_standbys_that_cannot_be(self) -> None:
+        persistent = {"enabled": True, "size": "64Mi"}
+        self.assert_refused(
+            {"config": TRUSTED, "replicaCount": 2, "persistence": persistent}, "persistence.enabled"
+        )
+        for count in (0, 17, "2"):
+            self.assert_refused({"config": TRUSTED, "replicaCount": count}, "replicaCount")
+        authority = {"standby": {"authority": "file:/run/leader"}}
+        self.assert_refused({"config": TRUSTED | authority}, "standby")
 
     def test_options_that_the_chart_sets(self) -> None:
         self.assert_refused({"config": TRUSTED | {"http": {"listen": "none"}}}, "http")
@@ -624,6 +712,13 @@ class Notes(unittest.TestCase):
             self.assertNotIn("port-forward", none)
             self.assertNotIn("basinctl status", none)
             self.assertIn("logs demo-basin-0\n", none)
+
+    def test_workers_get_the_names_of_all_aggregators(self) -> None:
+        name = "demo-basin-{}.demo-basin.training.svc:29600"
+        one = self.notes("none", config=TRUSTED)
+        self.assertIn(f"BASIN_ADDRESS={name.format(0)}\n", one)
+        two = self.notes("none", config=TRUSTED, replicaCount=2)
+        self.assertIn(f"BASIN_ADDRESS={name.format(0)},{name.format(1)}\n", two)
 
 
 if __name__ == "__main__":

@@ -881,13 +881,6 @@ class RealWorkers(unittest.TestCase):
             self.assertEqual(0, process.returncode)
 
 
-class Notes(unittest.TestCase):
-    def test_address_is_made_of_the_same_names(self) -> None:
-        notes = (CHART / "templates/NOTES.txt").read_text(encoding="utf-8")
-        name = r'{{ include "basin.fullname" . }}'
-        self.assertIn(f"BASIN_ADDRESS={name}-0.{name}.{{{{ .Release.Namespace }}}}.svc:", notes)
-
-
 if __name__ == "__main__":
     require("helm-4")
     PROGRAMS = sys.argv[1:]

@@ -43,6 +43,7 @@ class Schema(unittest.TestCase):
             "http": {
                 "properties": {"listen": {}, "tls_cert": {}, "tls_key": {}, "tls_client_ca": {}}
             },
+            "standby": {"properties": {"authority": {}, "address": {}}},
             "state": {"properties": {"file": {}}},
             "drain": {"properties": {"grace": {}, "surprise": {"type": "string"}}},
             "tls": {"properties": {"cert": {}, "key": {}, "client_ca": {}}},

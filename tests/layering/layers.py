@@ -218,6 +218,18 @@ LAYERS = (
         links=("absl::", "libevent::", "Threads::"),
     ),
     Layer(
+        "aggregator/leadership/kubernetes",
+        uses=(
+            "runtime",
+            "aggregator/http",
+            "aggregator/leadership",
+            "aggregator/leadership/core",
+            "aggregator/text",
+        ),
+        headers=("absl/", "nlohmann/"),
+        links=("absl::", "nlohmann_json::"),
+    ),
+    Layer(
         "aggregator/telemetry",
         uses=(
             "protocol",

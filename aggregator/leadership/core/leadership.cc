@@ -32,7 +32,7 @@ absl::Duration LeadershipConfig::retry_after() const {
 }
 
 absl::Duration LeadershipConfig::read_every() const {
-  return std::clamp(lease / 12, absl::Milliseconds(10), absl::Seconds(1));
+  return std::clamp(lease / 20, absl::Milliseconds(10), absl::Seconds(1));
 }
 
 Leadership::Leadership(LeadershipConfig config, absl::Time start)

@@ -35,8 +35,8 @@ struct LeaderRecord {
 // The record as an authority has it now.
 struct RecordState {
   std::optional<LeaderRecord> record;  // Absent: nobody has led, or the authority has lost it.
-  // Differs between any two states of the record, also if their contents are equal; empty if there
-  // is none.
+  // Differs between any two states of the record, also if their contents are equal. Empty if there
+  // is nothing; what has a version but no record can be replaced by one.
   std::string version;
   // The authority vouches that the process of the holder has ended.
   bool holder_ended = false;

@@ -16,10 +16,6 @@
 namespace basin::client {
 namespace {
 
-// For a connection to come about. gRPC's own is 20 s; a worker that waits for so long for one
-// address of an aggregator that has moved loses the job's time.
-constexpr absl::Duration kConnectTime = absl::Seconds(5);
-
 // For the last messages to be taken, and the stream's end to be answered.
 constexpr absl::Duration kLinger = absl::Seconds(2);
 
@@ -29,7 +25,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const CallOptions& options,
                                            absl::Status& unusable) {
   grpc::ChannelArguments arguments = ClientArguments(options.settings);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   static_cast<int>(absl::ToInt64Milliseconds(kConnectTime)));
+                   static_cast<int>(absl::ToInt64Milliseconds(options.connect_time)));
   // The kernel would read a trainer's memory after the write has ended.
   arguments.SetInt(GRPC_ARG_TCP_TX_ZEROCOPY_ENABLED, 0);
   Sockets::Watch(sockets, arguments);

@@ -63,6 +63,7 @@ struct CallOptions {
   GrpcSettings settings;
   StreamWindow window;
   std::shared_ptr<Calls> calls;
+  absl::Duration connect_time;  // For the connection to come about.
 };
 
 // For a stream whose writer itself limits the queue.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "grpc/grpc.h"
 #include "proto/wire/session_stream.h"
 #include "protocol/limits/limits.h"
@@ -16,6 +17,14 @@
 
 namespace basin::client {
 namespace {
+
+// For a connection to come about. gRPC's own is 20 s; a worker that waits for so long for one
+// address of an aggregator that has moved loses the job's time.
+constexpr absl::Duration kConnectTime = absl::Seconds(5);
+// The same where another address may be that of the leader: the machine of this one may be gone.
+constexpr absl::Duration kOneOfSeveral = absl::Seconds(1);
+
+using Course = GrpcConnector::Course;
 
 constexpr char kSessionMethod[] = "/basin.v1.Session/Run";
 constexpr char kExchangeMethod[] = "/basin.v1.Exchange/Run";
@@ -31,11 +40,13 @@ absl::Status Broken(const absl::Status& status, const std::string& address) {
 class SessionCall : public Call {
  public:
   SessionCall(const CallOptions& options, std::shared_ptr<GrpcConnector::Local> local,
-              std::shared_ptr<SessionListener> listener)
+              std::shared_ptr<SessionListener> listener,
+              std::shared_ptr<std::atomic<Course>> course)
       : Call(options, kSessionMethod, kMaxSessionQueueBytes, Early::kFirstMessage),
         address_(options.address),
         local_(std::move(local)),
         listener_(std::move(listener)),
+        course_(std::move(course)),
         frames_(FrameReader::InSession(FrameSender::kAggregator, [this] { return Shared(); })) {
     reader_.AllowBatches();
   }
@@ -63,6 +74,7 @@ class SessionCall : public Call {
     for (auto& one : taken->messages) {
       const auto* welcome = std::get_if<Welcome>(&one.message);
       if (welcome != nullptr) {
+        *course_ = Course::kWelcome;
         batches_ = (welcome->features & kFeatureBatches) != 0;
         if ((welcome->features & kFeatureChecksums) != 0) {
           if (absl::Status sealed = reader_.RequireSeals(); !sealed.ok()) {
@@ -91,6 +103,8 @@ class SessionCall : public Call {
       MutexLock lock(local_->mutex);
       local_->refused = true;
     }
+    Course welcome = Course::kWelcome;
+    course_->compare_exchange_strong(welcome, Course::kLost);
     listener_->OnDown(why);
   }
   std::shared_ptr<Segments> Shared() const {
@@ -100,6 +114,7 @@ class SessionCall : public Call {
   const std::string address_;
   const std::shared_ptr<GrpcConnector::Local> local_;
   const std::shared_ptr<SessionListener> listener_;
+  const std::shared_ptr<std::atomic<Course>> course_;
   std::atomic<bool> batches_{false};
   // These belong to the read in flight.
   wire::MessageReader<ToWorker> reader_;
@@ -199,8 +214,9 @@ namespace {
 
 class GrpcSession : public SessionChannel {
  public:
-  GrpcSession(std::weak_ptr<Call> call, std::shared_ptr<GrpcConnector::Sending> sending)
-      : call_(std::move(call)), sending_(std::move(sending)) {}
+  GrpcSession(std::weak_ptr<Call> call, std::shared_ptr<GrpcConnector::Sending> sending,
+              std::shared_ptr<std::atomic<Course>> course)
+      : call_(std::move(call)), sending_(std::move(sending)), course_(std::move(course)) {}
   ~GrpcSession() override { Finish(); }
   void Send(std::string message) override {
     if (sending_ != nullptr) sending_->Send(std::move(message));
@@ -208,7 +224,12 @@ class GrpcSession : public SessionChannel {
   void Consumed(uint64_t bytes) override {
     IfAlive(call_, [&](Call& call) { call.Consumed(bytes); });
   }
-  void Close() override { Finish(); }
+  void Close() override {
+    // The worker gives this aggregator up, unless the session is lost already.
+    Course welcome = Course::kWelcome;
+    course_->compare_exchange_strong(welcome, Course::kNotWelcome);
+    Finish();
+  }
 
  private:
   void Finish() {
@@ -220,6 +241,7 @@ class GrpcSession : public SessionChannel {
 
   const std::weak_ptr<Call> call_;
   std::shared_ptr<GrpcConnector::Sending> sending_;  // Null once it is closed.
+  const std::shared_ptr<std::atomic<Course>> course_;
 };
 
 class GrpcStream : public StreamChannel {
@@ -287,11 +309,20 @@ class GrpcStream : public StreamChannel {
 
 }  // namespace
 
-GrpcConnector::GrpcConnector(std::string address, ClientTls tls, const GrpcSettings& settings,
-                             const StreamWindow& window, std::string token_file, bool local)
-    : options_{std::move(address), std::move(tls), std::move(token_file),
-               settings,           window,         std::make_shared<Calls>()},
-      local_(local ? std::make_shared<Local>() : nullptr) {
+std::vector<std::string> AddressesIn(const std::string& text) { return absl::StrSplit(text, ','); }
+
+GrpcConnector::GrpcConnector(const std::string& addresses, ClientTls tls,
+                             const GrpcSettings& settings, const StreamWindow& window,
+                             std::string token_file, bool local)
+    : addresses_(AddressesIn(addresses)),
+      local_(local ? std::make_shared<Local>() : nullptr),
+      options_{addresses_.front(),
+               std::move(tls),
+               std::move(token_file),
+               settings,
+               window,
+               std::make_shared<Calls>(),
+               addresses_.size() > 1 ? kOneOfSeveral : kConnectTime} {
   // Held while there are no channels either: gRPC stops its threads with the last of its objects,
   // and would do that, and wait for it, on the worker's loop between two connections.
   grpc_init();
@@ -306,12 +337,16 @@ GrpcConnector::~GrpcConnector() {
 std::shared_ptr<SessionChannel> GrpcConnector::OpenSession(
     std::shared_ptr<SessionListener> listener) {
   options_.calls->Sweep();
-  const auto call = std::make_shared<SessionCall>(options_, local_, listener);
+  // An aggregator whose connection was lost may still be there.
+  if (course_ != nullptr && *course_ != Course::kLost) place_ = (place_ + 1) % addresses_.size();
+  options_.address = addresses_[place_];
+  course_ = std::make_shared<std::atomic<Course>>(Course::kNotWelcome);
+  const auto call = std::make_shared<SessionCall>(options_, local_, listener, course_);
   listener->OnUp();
   call->Start();
   const auto sending = std::make_shared<Sending>(call);
   sending_ = sending;
-  return std::make_shared<GrpcSession>(call, sending);
+  return std::make_shared<GrpcSession>(call, sending, course_);
 }
 
 std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, SessionToken token,

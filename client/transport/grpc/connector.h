@@ -13,9 +13,12 @@
 #ifndef BASIN_CLIENT_TRANSPORT_GRPC_CONNECTOR_H_
 #define BASIN_CLIENT_TRANSPORT_GRPC_CONNECTOR_H_
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "client/transport/channel.h"
 #include "client/transport/grpc/call.h"
@@ -25,16 +28,21 @@
 
 namespace basin::client {
 
+// The addresses of aggregators, of which one leads: those between commas.
+std::vector<std::string> AddressesIn(const std::string& text);
+
 class GrpcConnector : public Connector {
  public:
-  // `address`: host:port, or another target that gRPC understands. Resolved anew for each
-  // connection, so an aggregator may move. `tls` and `token_file`: read for each connection, so
-  // they are rotated without a restart; a file that cannot be read ends the connection with the
-  // reason.
+  // `addresses`: host:port, or another target that gRPC understands, or several of them with commas
+  // between. Each is resolved anew for each connection, so an aggregator may move. Of several
+  // aggregators one leads: after a session that got no welcome, or that the worker has closed, the
+  // next one is opened at the next address.
+  // `tls` and `token_file`: read for each connection, so they are rotated without a restart; a file
+  // that cannot be read ends the connection with the reason.
   // `local`: whether memory is shared with an aggregator on this machine that offers it.
-  explicit GrpcConnector(std::string address, ClientTls tls = {}, const GrpcSettings& settings = {},
-                         const StreamWindow& window = {}, std::string token_file = "",
-                         bool local = true);
+  explicit GrpcConnector(const std::string& addresses, ClientTls tls = {},
+                         const GrpcSettings& settings = {}, const StreamWindow& window = {},
+                         std::string token_file = "", bool local = true);
   ~GrpcConnector() override;
   GrpcConnector(const GrpcConnector&) = delete;
   GrpcConnector& operator=(const GrpcConnector&) = delete;
@@ -64,10 +72,21 @@ class GrpcConnector : public Connector {
   // closed.
   class Sending;
 
+  // How a session went, which decides where the next one is opened.
+  enum class Course : uint8_t {
+    kNotWelcome,  // Nobody has welcomed the worker, or the worker has ended the session.
+    kWelcome,
+    kLost,  // It was welcome, and then the connection broke, or the other side ended the stream.
+  };
+
  private:
-  const CallOptions options_;
+  const std::vector<std::string> addresses_;
   const std::shared_ptr<Local> local_;  // Null: no memory is shared.
-  std::weak_ptr<Sending> sending_;      // That of the present session; the loop's.
+  // The loop's: where the present session is, and how it goes.
+  CallOptions options_;
+  size_t place_ = 0;
+  std::shared_ptr<std::atomic<Course>> course_;
+  std::weak_ptr<Sending> sending_;  // That of the present session; the loop's.
 };
 
 }  // namespace basin::client

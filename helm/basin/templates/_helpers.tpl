@@ -2,6 +2,27 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{/* How many aggregators there are, of which one leads. --reuse-values brings the values of an earlier
+chart, which had no such number. */}}
+{{- define "basin.replicas" -}}
+{{- .Values.replicaCount | default 1 | int }}
+{{- end }}
+
+{{/* "true" if some stand by; else empty. */}}
+{{- define "basin.standby" -}}
+{{- if gt (int (include "basin.replicas" .)) 1 -}}
+{{- if .Values.persistence.enabled }}
+{{- fail "persistence.enabled is for one aggregator: with replicaCount, a new leader asks the workers instead of the file of members. Disable it" }}
+{{- end -}}
+true
+{{- end }}
+{{- end }}
+
+{{/* The Lease that names the leader. */}}
+{{- define "basin.lease" -}}
+{{ include "basin.fullname" . }}-leader
+{{- end }}
+
 {{/* The pod is named this plus "-0", which must fit into a label. */}}
 {{- define "basin.fullname" -}}
 {{- if .Values.fullnameOverride }}
@@ -46,9 +67,32 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{/* The name by which workers find the pod. */}}
+{{/* What follows the name of a pod in its name in the DNS. */}}
+{{- define "basin.domain" -}}
+{{ include "basin.fullname" . }}.{{ .Release.Namespace }}.svc
+{{- end }}
+
+{{/* The name by which workers find the first pod. */}}
 {{- define "basin.host" -}}
-{{ include "basin.fullname" . }}-0.{{ include "basin.fullname" . }}.{{ .Release.Namespace }}.svc
+{{ include "basin.fullname" . }}-0.{{ include "basin.domain" . }}
+{{- end }}
+
+{{/* The names of all pods, with spaces between. */}}
+{{- define "basin.hosts" -}}
+{{- $hosts := list }}
+{{- range $i := until (int (include "basin.replicas" .)) }}
+{{- $hosts = append $hosts (printf "%s-%d.%s" (include "basin.fullname" $) $i (include "basin.domain" $)) }}
+{{- end }}
+{{- join " " $hosts }}
+{{- end }}
+
+{{/* BASIN_ADDRESS of workers. */}}
+{{- define "basin.addresses" -}}
+{{- $addresses := list }}
+{{- range $host := splitList " " (include "basin.hosts" .) }}
+{{- $addresses = append $addresses (printf "%s:%v" $host $.Values.ports.grpc) }}
+{{- end }}
+{{- join "," $addresses }}
 {{- end }}
 
 {{/* The Secret with the certificate; empty without TLS. */}}
@@ -161,6 +205,10 @@ name of the monitor's values. */}}
   "http" (include "basin.httpConfig" . | fromYaml)
   "state" (dict "file" "/var/lib/basin/members")
   "drain" (dict "grace" (printf "%vs" .Values.drainSeconds)) }}
+{{- if include "basin.standby" . }}
+{{- $_ := set $own "state" (dict "file" "none") }}
+{{- $_ := set $own "standby" (dict "authority" (printf "kubernetes:%s/%s" .Release.Namespace (include "basin.lease" .))) }}
+{{- end }}
 {{- with $tls }}
 {{- $_ := set $own "tls" (dict "cert" "/etc/basin-tls/tls.crt" "key" "/etc/basin-tls/tls.key") }}
 {{- if $.Values.tls.clientCertificates }}

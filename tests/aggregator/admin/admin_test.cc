@@ -96,7 +96,6 @@ class Aggregator : public EngineNetwork {
     AdminOptions options;
     options.address = "127.0.0.1:0";
     options.version = "1.2.3";
-    options.term = kTerm;
     options.gatekeeper = gatekeeper;
     options.end = [this] { ended = true; };
     options.memory_use = [](const LoopMemory& loop) -> std::vector<MemoryUse> {
@@ -132,7 +131,8 @@ class Aggregator : public EngineNetwork {
     if constexpr (!std::is_same_v<Request, v1::GetStatusRequest> &&
                   !std::is_same_v<Request, v1::ListJobsRequest> &&
                   !std::is_same_v<Request, v1::GetLimitsRequest> &&
-                  !std::is_same_v<Request, v1::DrainServiceRequest>) {
+                  !std::is_same_v<Request, v1::DrainServiceRequest> &&
+                  !std::is_same_v<Request, v1::StepDownRequest>) {
       request.set_job(job);
     }
     return request;
@@ -880,6 +880,8 @@ TEST(AdminServerTest, Fault_S2_EachCallIsAnsweredAsTheTableOfRolesSays) {
   unary(Rpc::kDrainWorker, &Stub::DrainWorker, Aggregator::About<v1::DrainWorkerRequest>(),
         ChangeResponse());
   unary(Rpc::kDrainService, &Stub::DrainService, Aggregator::About<v1::DrainServiceRequest>(),
+        ChangeResponse());
+  unary(Rpc::kStepDown, &Stub::StepDown, Aggregator::About<v1::StepDownRequest>(),
         ChangeResponse());
   unary(Rpc::kEvict, &Stub::Evict, Aggregator::About<v1::EvictRequest>(), ChangeResponse());
   unary(Rpc::kPause, &Stub::Pause, Aggregator::About<v1::PauseRequest>(), ChangeResponse());

@@ -34,10 +34,10 @@ constexpr Cell kCells[] = {
     {Rpc::kListMembers, false, true, true},   {Rpc::kListRounds, false, true, true},
     {Rpc::kWatchEvents, false, true, true},   {Rpc::kGetLimits, false, true, true},
     {Rpc::kDump, false, true, true},          {Rpc::kDrainWorker, false, false, true},
-    {Rpc::kDrainService, false, false, true}, {Rpc::kEvict, false, false, true},
-    {Rpc::kPause, false, false, true},        {Rpc::kResume, false, false, true},
-    {Rpc::kSetJob, false, false, true},       {Rpc::kRecover, false, false, true},
-    {Rpc::kReportExit, true, false, true},
+    {Rpc::kDrainService, false, false, true}, {Rpc::kStepDown, false, false, true},
+    {Rpc::kEvict, false, false, true},        {Rpc::kPause, false, false, true},
+    {Rpc::kResume, false, false, true},       {Rpc::kSetJob, false, false, true},
+    {Rpc::kRecover, false, false, true},      {Rpc::kReportExit, true, false, true},
 };
 
 TEST(Access, Fault_S2_EveryCellOfTheTable) {
@@ -52,7 +52,7 @@ TEST(Access, Fault_S2_EveryCellOfTheTable) {
       EXPECT_EQ(Decide({"", role, "*"}, cell.rpc, ""), decision) << what;
       EXPECT_EQ(Decide({"", role, "*"}, cell.rpc, "a"), decision) << what;
       EXPECT_EQ(Decide({"", role, "a"}, cell.rpc, "a"),
-                allowed && cell.rpc == Rpc::kDrainService ? Decision::kWrongJob : decision)
+                allowed && ScopeOf(cell.rpc) == Scope::kService ? Decision::kWrongJob : decision)
           << what;
       if (!allowed || ScopeOf(cell.rpc) == Scope::kAny) continue;
       EXPECT_EQ(Decide({"", role, "a"}, cell.rpc, "b"), Decision::kWrongJob) << what;

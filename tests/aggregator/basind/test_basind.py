@@ -615,7 +615,7 @@ class Documentation(unittest.TestCase):
     def test_the_metrics_in_the_documentation_are_those_there_are(self) -> None:
         sources = [
             *(SOURCE / "aggregator/telemetry").glob("*.cc"),
-            SOURCE / "aggregator/basind/pages.cc",
+            *(SOURCE / "aggregator/basind").glob("*.cc"),
         ]
         code = "".join(path.read_text(encoding="utf-8") for path in sources)
         there = set(re.findall(r'"((?:basin|process)_[a-z_]+)"', code))
@@ -645,7 +645,8 @@ class Documentation(unittest.TestCase):
 
     def test_the_events_in_the_documentation_are_those_there_are(self) -> None:
         notes = (SOURCE / "aggregator/core/note.cc").read_text(encoding="utf-8")
-        serve = (SOURCE / "aggregator/basind/serve.cc").read_text(encoding="utf-8")
+        basind = (SOURCE / "aggregator/basind").glob("*.cc")
+        serve = "".join(path.read_text(encoding="utf-8") for path in basind)
         log = (SOURCE / "aggregator/telemetry/log.cc").read_text(encoding="utf-8")
         kept = set(re.findall(r'return "([a-z_]+)";', notes)) - {"unknown"}
         there = set(kept)

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "aggregator/config/describe.h"
 #include "aggregator/config/table.h"
 #include "aggregator/config/yaml.h"
@@ -255,6 +256,17 @@ TEST(Mistakes, AWrongValueIsNamedWithItsPlaceAndTheWayOut) {
   EXPECT_THAT(ProblemsOf({{"--grpc-listen=29600"}, {}, ""}), HasSubstr("host:port"));
   EXPECT_THAT(ProblemsOf({{"--reduce-device=gpu"}, {}, ""}),
               HasSubstr("reduce.device is \"gpu\": it must be cpu, cuda (all GPUs), cuda:N"));
+  for (const char* wrong : {"/run/basin", "file:", "file:/", "file:run/basin", "etcd:here:2379",
+                            "kubernetes:", "kubernetes:a/", "kubernetes:/a", "kubernetes:a/b/c",
+                            "kubernetes:a/B", "kubernetes:-a"}) {
+    EXPECT_THAT(ProblemsOf({{absl::StrCat("--standby-authority=", wrong)}, {}, ""}),
+                AllOf(HasSubstr(absl::StrCat("standby.authority is \"", wrong)),
+                      HasSubstr("file:/run/basin/leader"), HasSubstr("kubernetes:training/basin")));
+  }
+  for (const char* right : {"none", "file:/run/basin/", "kubernetes:a", "kubernetes:a-1/b.c"}) {
+    EXPECT_EQ(ProblemsOf({{absl::StrCat("--standby-authority=", right)}, {}, ""}), "") << right;
+  }
+  EXPECT_THAT(ProblemsOf({{"--standby-lease=1ms"}, {}, ""}), HasSubstr("at least 200ms"));
 }
 
 TEST(Mistakes, AreToldAllAtOnce) {
@@ -276,6 +288,10 @@ TEST(Mistakes, ValuesThatDoNotGoTogetherAreNamedBoth) {
               HasSubstr("memory.frame (1MiB)"));
   EXPECT_THAT(ProblemsOf({{"--limits-lane-names=10"}, {}, ""}), HasSubstr("limits.lanes (1024)"));
   EXPECT_THAT(ProblemsOf({{"--http-listen=127.0.0.1:29600"}, {}, ""}), HasSubstr("port 29600"));
+  EXPECT_THAT(ProblemsOf({{"--standby-authority=file:/run/l", "--state-file=/s"}, {}, ""}),
+              AllOf(HasSubstr("state.file is /s"), HasSubstr("standby.authority is file:/run/l"),
+                    HasSubstr("set state.file to none")));
+  EXPECT_EQ(ProblemsOf({{"--standby-authority=file:/run/l"}, {}, ""}), "");
 }
 
 TEST(Mistakes, AnAddressThatOthersReachNeedsAWord) {

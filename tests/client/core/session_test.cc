@@ -105,6 +105,34 @@ TEST(SessionTest, BackoffDoublesWithJitterUpToItsLimit) {
   EXPECT_EQ(worker.client.trouble().text, "refused");
 }
 
+TEST(SessionTest, AllAddressesAreTriedSeveralTimesBeforeTheBackoffGrows) {
+  Config config = TestConfig();
+  config.addresses = 2;
+  Harness worker(config);
+  worker.Do(Tick{});
+  const auto next = [&] { return worker.Do(SessionDown{"refused"}).One<OpenSession>().delay; };
+  EXPECT_EQ(next(), absl::ZeroDuration());
+  absl::Duration full = absl::Milliseconds(100);
+  for (int pace = 0; pace < 6; ++pace) {
+    // Two addresses, each four times.
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      const absl::Duration delay = next();
+      EXPECT_GE(delay, full / 2);
+      EXPECT_LE(delay, full);
+    }
+    full = std::min(full * 2, absl::Milliseconds(500));
+  }
+}
+
+TEST(SessionTest, WithSeveralAddressesASessionThatTheAggregatorEndsIsNotOpenedAtOnce) {
+  Config config = TestConfig();
+  config.addresses = 3;
+  Harness worker(config);
+  worker.Connect();
+  const Ended ended{Error{ErrorCode::kUnavailable, "drained"}};
+  EXPECT_GE(worker.Receive(ended).One<OpenSession>().delay, absl::Milliseconds(50));
+}
+
 TEST(SessionTest, JitterComesFromTheSeed) {
   const auto delays = [](uint64_t seed) {
     Config config = TestConfig();

@@ -424,6 +424,42 @@ TEST(GrpcSession, SaysSoWhenNobodyIsThereAndFindsTheAggregatorThatIsBack) {
   EXPECT_NE(call->AwaitMessage(), "");
 }
 
+TEST(GrpcSession, Fault_N14_ASessionWithoutAWelcomeIsOpenedAtTheNextAddress) {
+  RawServer first;
+  RawServer second;
+  GrpcConnector connector(first.address() + "," + second.address());
+  // The first one does not lead.
+  auto ears = std::make_shared<Ears>();
+  auto session = connector.OpenSession(ears);
+  first.AwaitCall()->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "not the leader"));
+  EXPECT_THAT(*ears->down.Await(), HasSubstr("not the leader"));
+  // The second one does, and loses its connection later.
+  ears = std::make_shared<Ears>();
+  session = connector.OpenSession(ears);
+  auto call = second.AwaitCall();
+  call->Send(*wire::Encode(ToWorker(WelcomeOf(0))));
+  ears->messages.Await();
+  const auto stream = connector.OpenStream(0, kToken, std::make_shared<DataEars>());
+  EXPECT_NE(second.AwaitCall()->AwaitMessage(), "");
+  call->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
+  ears->down.Await();
+  ears = std::make_shared<Ears>();
+  session = connector.OpenSession(ears);
+  call = second.AwaitCall();
+  // Now it does not lead any more.
+  call->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "not the leader"));
+  ears->down.Await();
+  ears = std::make_shared<Ears>();
+  session = connector.OpenSession(ears);
+  call = first.AwaitCall();
+  // The first one leads, and the worker ends the session, as after an end that it was told.
+  call->Send(*wire::Encode(ToWorker(WelcomeOf(0))));
+  ears->messages.Await();
+  session->Close();
+  session = connector.OpenSession(std::make_shared<Ears>());
+  second.AwaitCall();
+}
+
 // ---- data streams
 
 TEST(GrpcStream, PresentsItsTokenAndIsUpWhenItIsBound) {
