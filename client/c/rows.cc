@@ -47,10 +47,9 @@ extern "C" {
 
 basin_code basin_allgather(basin_worker* worker, const basin_tensor* rows, const void* data,
                            size_t bytes, uint32_t* call, basin_error** error) {
-  return BeginCall(worker, rows, data, bytes, call, error,
-                   [&](RowArray array, LaneHandle& handle) {
-                     return worker->rows().Allgather(std::move(array), handle);
-                   });
+  return BeginCall(worker, rows, data, bytes, call, error, [&](RowArray array, LaneHandle& handle) {
+    return worker->rows().Allgather(std::move(array), handle);
+  });
 }
 
 basin_code basin_alltoall(basin_worker* worker, const basin_tensor* rows, const void* data,
@@ -63,10 +62,9 @@ basin_code basin_alltoall(basin_worker* worker, const basin_tensor* rows, const 
                   error);
   }
   const std::vector<uint64_t> numbers(splits, splits + count);
-  return BeginCall(worker, rows, data, bytes, call, error,
-                   [&](RowArray array, LaneHandle& handle) {
-                     return worker->rows().AllToAll(std::move(array), numbers, handle);
-                   });
+  return BeginCall(worker, rows, data, bytes, call, error, [&](RowArray array, LaneHandle& handle) {
+    return worker->rows().AllToAll(std::move(array), numbers, handle);
+  });
 }
 
 basin_code basin_reducescatter(basin_worker* worker, const basin_tensor* rows,
@@ -74,19 +72,17 @@ basin_code basin_reducescatter(basin_worker* worker, const basin_tensor* rows,
                                uint32_t* call, basin_error** error) {
   const auto begin = basin::c::RoundOf(spec);
   if (!begin.ok()) return Return(begin.status(), error);
-  return BeginCall(worker, rows, data, bytes, call, error,
-                   [&](RowArray array, LaneHandle& handle) {
-                     return worker->rows().ReduceScatter(std::move(array), *begin, handle);
-                   });
+  return BeginCall(worker, rows, data, bytes, call, error, [&](RowArray array, LaneHandle& handle) {
+    return worker->rows().ReduceScatter(std::move(array), *begin, handle);
+  });
 }
 
 basin_code basin_broadcast_rows(basin_worker* worker, const basin_tensor* rows, uint32_t root,
                                 const void* data, size_t bytes, uint32_t* call,
                                 basin_error** error) {
-  return BeginCall(worker, rows, data, bytes, call, error,
-                   [&](RowArray array, LaneHandle& handle) {
-                     return worker->rows().Broadcast(std::move(array), root, handle);
-                   });
+  return BeginCall(worker, rows, data, bytes, call, error, [&](RowArray array, LaneHandle& handle) {
+    return worker->rows().Broadcast(std::move(array), root, handle);
+  });
 }
 
 basin_code basin_wait_rows(basin_worker* worker, uint32_t call, int64_t timeout,

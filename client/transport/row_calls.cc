@@ -170,10 +170,9 @@ absl::StatusOr<std::shared_ptr<RowCalls::Call>> RowCalls::Make(Kind kind, RowArr
   } else {
     // The begin of the round refuses it, unless the worker becomes a member right now.
     call->head = {0};
-    call->refusal =
-        CallError(ErrorCode::kUnavailable,
-                  absl::StrCat("Worker ", id_, " was no member when it began the ", call->what,
-                               ". Call it again, on all workers."));
+    call->refusal = CallError(ErrorCode::kUnavailable,
+                              absl::StrCat("Worker ", id_, " was no member when it began the ",
+                                           call->what, ". Call it again, on all workers."));
   }
   const bool of_each_rank = kind == Kind::kAllToAll || kind == Kind::kReduceScatter;
   if (of_each_rank && position.has_value() && members.RanksOf(*position) > 1) {
@@ -472,23 +471,23 @@ absl::StatusOr<ReceivedRows> RowCalls::CopyGathered(const Call& call,
     if (!status.ok()) return status;
     const int64_t rank = numbers.front();
     numbers.erase(numbers.begin());
-    const bool fits = call.row_bytes == 0 ? bytes == 0
-                                          : bytes % call.row_bytes == 0 &&
-                                                AddUpTo(numbers, bytes / call.row_bytes);
+    const bool fits = call.row_bytes == 0
+                          ? bytes == 0
+                          : bytes % call.row_bytes == 0 && AddUpTo(numbers, bytes / call.row_bytes);
     if (!fits) {
-      return CallError(ErrorCode::kDataCorrupt,
-                       absl::StrCat("Worker ", worker, " has sent ", bytes, " bytes in the ",
-                                    call.what, ", which are not the ",
-                                    SumOfFirst(numbers, numbers.size()), " rows of ",
-                                    call.row_bytes, " bytes that it names. Run the same release "
-                                    "on all workers."));
+      return CallError(
+          ErrorCode::kDataCorrupt,
+          absl::StrCat("Worker ", worker, " has sent ", bytes, " bytes in the ", call.what,
+                       ", which are not the ", SumOfFirst(numbers, numbers.size()), " rows of ",
+                       call.row_bytes,
+                       " bytes that it names. Run the same release "
+                       "on all workers."));
     }
     shares.push_back({rank, i, std::move(numbers)});
   }
   // Contributors are in the order of their ids.
-  std::stable_sort(
-      shares.begin(), shares.end(),
-      [](const GatheredShare& a, const GatheredShare& b) { return a.rank < b.rank; });
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const GatheredShare& a, const GatheredShare& b) { return a.rank < b.rank; });
   const bool all = call.kind == Kind::kAllgather;
   const auto own = std::find_if(shares.begin(), shares.end(), [&](const GatheredShare& share) {
     return call.shares[share.contributor].worker == id_;

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <future>
 #include <memory>
@@ -51,6 +52,13 @@ Table Pairs(const char* name, uint64_t rows, int64_t value) {
   return {name, {rows, 2}, Numbers(2 * rows, value)};
 }
 
+// A worker, with the arrays of its calls, which the library may read until there is an outcome.
+struct Member : Trainer {
+  using Trainer::Trainer;
+
+  std::deque<Table> tables;
+};
+
 // What a worker has received, or its error.
 struct Got {
   basin_code code = BASIN_OK;
@@ -61,32 +69,35 @@ struct Got {
   basin_round_info info = BASIN_ROUND_INFO_INIT;
 };
 
-basin_code Allgather(Trainer& t, const Table& rows, uint32_t* call) {
+basin_code Allgather(Member& t, Table array, uint32_t* call) {
+  const Table& rows = t.tables.emplace_back(std::move(array));
   const basin_tensor c = rows.c();
   return basin_allgather(t.worker, &c, rows.numbers.data(), rows.bytes(), call, t.failure.out());
 }
 
-basin_code AllToAll(Trainer& t, const Table& rows, const std::vector<uint64_t>& splits,
-                    uint32_t* call) {
+basin_code AllToAll(Member& t, Table array, const std::vector<uint64_t>& splits, uint32_t* call) {
+  const Table& rows = t.tables.emplace_back(std::move(array));
   const basin_tensor c = rows.c();
   return basin_alltoall(t.worker, &c, rows.numbers.data(), rows.bytes(), splits.data(),
                         splits.size(), call, t.failure.out());
 }
 
-basin_code ReduceScatter(Trainer& t, const Table& rows, basin_op op, uint32_t* call) {
+basin_code ReduceScatter(Member& t, Table array, basin_op op, uint32_t* call) {
+  const Table& rows = t.tables.emplace_back(std::move(array));
   const basin_tensor c = rows.c();
   const basin_round_spec spec = Trainer::Spec(op);
   return basin_reducescatter(t.worker, &c, &spec, rows.numbers.data(), rows.bytes(), call,
                              t.failure.out());
 }
 
-basin_code Broadcast(Trainer& t, const Table& rows, uint32_t root, uint32_t* call) {
+basin_code Broadcast(Member& t, Table array, uint32_t root, uint32_t* call) {
+  const Table& rows = t.tables.emplace_back(std::move(array));
   const basin_tensor c = rows.c();
   return basin_broadcast_rows(t.worker, &c, root, rows.numbers.data(), rows.bytes(), call,
                               t.failure.out());
 }
 
-Got Wait(Trainer& t, uint32_t call, int64_t timeout = kPatience) {
+Got Wait(Member& t, uint32_t call, int64_t timeout = kPatience) {
   Got got;
   basin_received* received = nullptr;
   got.code = basin_wait_rows(t.worker, call, timeout, &received, t.failure.out());
@@ -100,14 +111,16 @@ Got Wait(Trainer& t, uint32_t call, int64_t timeout = kPatience) {
     got.numbers.resize(before + bytes / sizeof(int64_t));
     if (bytes > 0) std::memcpy(got.numbers.data() + before, data, bytes);
     // The parts follow each other.
-    EXPECT_EQ(data, static_cast<const int64_t*>(basin_received_data(received, 0, nullptr)) + before);
+    EXPECT_EQ(data,
+              static_cast<const int64_t*>(basin_received_data(received, 0, nullptr)) + before);
   }
   const basin_result* const result = basin_received_result(received);
   basin_result_info(result, &got.info);
   for (uint32_t i = 0; basin_result_contributor(result, i) != nullptr; ++i) {
     got.contributors.emplace_back(basin_result_contributor(result, i));
   }
-  EXPECT_EQ(basin_result_has(result, 0), 0);
+  EXPECT_EQ(basin_result_contributor_deferred(result, 0), 0u);
+  EXPECT_EQ(basin_result_has(result, 0), 0);  // It has no tensors.
   basin_received_free(received);
   return got;
 }
@@ -117,20 +130,20 @@ class Rows : public testing::Test {
   // Workers "w0", "w1", ..., which are members.
   void Launch(int count, const OptionMap& more = {}) {
     for (int i = 0; i < count; ++i) {
-      trainers.push_back(std::make_unique<Trainer>(aggregator.address(), "w" + std::to_string(i),
-                                                   count, more));
+      trainers.push_back(
+          std::make_unique<Member>(aggregator.address(), "w" + std::to_string(i), count, more));
     }
     for (const auto& trainer : trainers) {
       ASSERT_EQ(trainer->AwaitMember(), BASIN_OK) << trainer->failure.message();
     }
   }
   // Each worker makes the call that `begin` begins.
-  using Begin = std::function<basin_code(Trainer& t, uint32_t rank, uint32_t* call)>;
+  using Begin = std::function<basin_code(Member& t, uint32_t rank, uint32_t* call)>;
   std::vector<Got> All(const Begin& begin) {
     std::vector<std::future<Got>> running;
     for (uint32_t rank = 0; rank < trainers.size(); ++rank) {
       running.push_back(std::async(std::launch::async, [this, &begin, rank] {
-        Trainer& t = *trainers[rank];
+        Member& t = *trainers[rank];
         uint32_t call = 0;
         EXPECT_EQ(begin(t, rank, &call), BASIN_OK) << t.failure.message();
         return Wait(t, call);
@@ -144,17 +157,18 @@ class Rows : public testing::Test {
   }
 
   AggregatorProcess aggregator{program};
-  std::vector<std::unique_ptr<Trainer>> trainers;
+  std::vector<std::unique_ptr<Member>> trainers;
 };
 
 TEST_F(Rows, AnAllgatherHasTheRowsOfAllByRank) {
   Launch(3);
   for (const uint64_t more : {0, 2, 0}) {  // The number of rows may change.
-    const auto all = All([more](Trainer& t, uint32_t rank, uint32_t* call) {
+    const auto all = All([more](Member& t, uint32_t rank, uint32_t* call) {
       return Allgather(t, Pairs("features", rank + more, rank), call);
     });
     Numbers numbers;
-    for (uint32_t rank = 0; rank < 3; ++rank) numbers.insert(numbers.end(), 2 * (rank + more), rank);
+    for (uint32_t rank = 0; rank < 3; ++rank)
+      numbers.insert(numbers.end(), 2 * (rank + more), rank);
     for (const Got& got : all) {
       ASSERT_EQ(got.code, BASIN_OK) << got.message;
       EXPECT_THAT(got.rows, ElementsAre(more, more + 1, more + 2));
@@ -167,15 +181,17 @@ TEST_F(Rows, AnAllgatherHasTheRowsOfAllByRank) {
 
 TEST_F(Rows, ANumberIsOneRowAndARowMayHaveNoBytes) {
   Launch(2);
-  for (const Got& got : All([](Trainer& t, uint32_t rank, uint32_t* call) {
-         return Allgather(t, {"number", {}, {rank + 5}}, call);
-       })) {
+  const auto numbers = All([](Member& t, uint32_t rank, uint32_t* call) {
+    return Allgather(t, {"number", {}, {rank + 5}}, call);
+  });
+  for (const Got& got : numbers) {
     EXPECT_THAT(got.rows, ElementsAre(1, 1));
     EXPECT_THAT(got.numbers, ElementsAre(5, 6));
   }
-  for (const Got& got : All([](Trainer& t, uint32_t rank, uint32_t* call) {
-         return Allgather(t, {"nothing", {rank + 1, 0}, {}}, call);
-       })) {
+  const auto nothing = All([](Member& t, uint32_t rank, uint32_t* call) {
+    return Allgather(t, {"nothing", {rank + 1, 0}, {}}, call);
+  });
+  for (const Got& got : nothing) {
     EXPECT_THAT(got.rows, ElementsAre(1, 2));
     EXPECT_THAT(got.numbers, IsEmpty());
   }
@@ -183,7 +199,7 @@ TEST_F(Rows, ANumberIsOneRowAndARowMayHaveNoBytes) {
 
 TEST_F(Rows, AnAllToAllBringsRowsToTheRanksOfTheirSplits) {
   Launch(3);
-  const auto all = All([](Trainer& t, uint32_t rank, uint32_t* call) {
+  const auto all = All([](Member& t, uint32_t rank, uint32_t* call) {
     const int64_t first = 10 * static_cast<int64_t>(rank);
     return AllToAll(t, {"sent", {3}, {first, first + 1, first + 2}}, {1, 0, 2}, call);
   });
@@ -197,7 +213,7 @@ TEST_F(Rows, AnAllToAllBringsRowsToTheRanksOfTheirSplits) {
 
 TEST_F(Rows, AReduceScatterHasTheRowsOfThisRank) {
   Launch(3);
-  const auto all = All([](Trainer& t, uint32_t, uint32_t* call) {
+  const auto all = All([](Member& t, uint32_t, uint32_t* call) {
     return ReduceScatter(t, {"sum", {5, 1}, {1, 2, 3, 4, 5}}, BASIN_SUM, call);
   });
   EXPECT_THAT(all[0].numbers, ElementsAre(3, 6));
@@ -213,7 +229,7 @@ TEST_F(Rows, AReduceScatterHasTheRowsOfThisRank) {
 
 TEST_F(Rows, ABroadcastHasTheRowsOfTheRoot) {
   Launch(3);
-  const auto all = All([](Trainer& t, uint32_t rank, uint32_t* call) {
+  const auto all = All([](Member& t, uint32_t rank, uint32_t* call) {
     Table rows{"said", {3}, {1, 2, 3}};
     if (rank != 1) rows.numbers.clear();  // It needs no memory.
     return Broadcast(t, rows, 1, call);
@@ -233,30 +249,30 @@ TEST_F(Rows, DifferentCallsAreErrorsOfAllWorkersThatNameBothSides) {
   };
   const std::vector<Case> cases = {
       {"allgather of int64[*, 2]", "allgather of float64[*, 2]",
-       [](Trainer& t, uint32_t rank, uint32_t* call) {
+       [](Member& t, uint32_t rank, uint32_t* call) {
          Table rows = Pairs("dtype", 2, 0);
          if (rank == 1) rows.dtype = BASIN_F64;
          return Allgather(t, rows, call);
        }},
       {"allgather of int64[*, 2]", "allgather of int64[*, 1]",
-       [](Trainer& t, uint32_t rank, uint32_t* call) {
+       [](Member& t, uint32_t rank, uint32_t* call) {
          Table rows = Pairs("shape", 2, 0);
          if (rank == 1) rows.shape = {4, 1};
          return Allgather(t, rows, call);
        }},
       {"of int64[*, 2]", "of int64[*, 2, 1]",
-       [](Trainer& t, uint32_t rank, uint32_t* call) {
+       [](Member& t, uint32_t rank, uint32_t* call) {
          Table rows = Pairs("sent", 3, 0);
          if (rank == 1) rows.shape = {3, 2, 1};
          return AllToAll(t, rows, {1, 1, 1}, call);
        }},
       {"SUM of int64[3, 2]", "MAX of int64[3, 2]",
-       [](Trainer& t, uint32_t rank, uint32_t* call) {
+       [](Member& t, uint32_t rank, uint32_t* call) {
          return ReduceScatter(t, Pairs("op", 3, 0), rank == 1 ? BASIN_MAX : BASIN_SUM, call);
        }},
       {"broadcast from rank 0 (worker w0) of int64[1, 2]",
        "broadcast from rank 1 (worker w1) of int64[1, 2]",
-       [](Trainer& t, uint32_t rank, uint32_t* call) {
+       [](Member& t, uint32_t rank, uint32_t* call) {
          return Broadcast(t, Pairs("root", 1, 0), rank == 1 ? 1 : 0, call);
        }},
   };
@@ -269,21 +285,23 @@ TEST_F(Rows, DifferentCallsAreErrorsOfAllWorkersThatNameBothSides) {
     }
   }
   // The next calls are as before.
-  for (const Got& got : All([](Trainer& t, uint32_t rank, uint32_t* call) {
-         return Allgather(t, Pairs("dtype", 1, rank), call);
-       })) {
+  const auto next = All([](Member& t, uint32_t rank, uint32_t* call) {
+    return Allgather(t, Pairs("dtype", 1, rank), call);
+  });
+  for (const Got& got : next) {
     EXPECT_THAT(got.numbers, ElementsAre(0, 0, 1, 1, 2, 2)) << got.message;
   }
 }
 
 TEST_F(Rows, WrongArgumentsAreErrorsBeforeAnythingIsSent) {
   Launch(1);
-  Trainer& t = *trainers[0];
+  Member& t = *trainers[0];
   Failure& failure = t.failure;
   uint32_t call = 77;
   const Table three = {"x", {3}, {1, 2, 3}};
   for (const auto& [splits, text] : std::vector<std::pair<std::vector<uint64_t>, const char*>>{
-           {{1}, "The all-to-all x has 3 rows and 1 splits of 1. Give each of the 1 ranks a number"},
+           {{1},
+            "The all-to-all x has 3 rows and 1 splits of 1. Give each of the 1 ranks a number"},
            {{1, 2}, "3 rows and 2 splits of 3"},
            {{}, "3 rows and 0 splits of 0"},
            {{UINT64_MAX}, "3 rows and 1 splits"}}) {
@@ -320,9 +338,9 @@ TEST_F(Rows, WrongArgumentsAreErrorsBeforeAnythingIsSent) {
   EXPECT_EQ(
       basin_alltoall(t.worker, &c, three.numbers.data(), 24, nullptr, 1, &call, failure.out()),
       BASIN_INVALID_ARGUMENT);
-  EXPECT_EQ(basin_reducescatter(t.worker, &c, nullptr, three.numbers.data(), 24, &call,
-                                failure.out()),
-            BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      basin_reducescatter(t.worker, &c, nullptr, three.numbers.data(), 24, &call, failure.out()),
+      BASIN_INVALID_ARGUMENT);
   EXPECT_EQ(call, 77u);
   EXPECT_EQ(Wait(t, 77).code, BASIN_NOT_FOUND);
   EXPECT_THAT(failure.message(), HasSubstr("No call on rows with the handle 77"));
@@ -335,7 +353,7 @@ TEST_F(Rows, WrongArgumentsAreErrorsBeforeAnythingIsSent) {
 
 TEST_F(Rows, AWorkerOfSeveralRanksHasNoRowsOfOne) {
   Launch(1, {{"ranks", "2"}});
-  Trainer& t = *trainers[0];
+  Member& t = *trainers[0];
   uint32_t call = 0;
   EXPECT_EQ(AllToAll(t, {"x", {2}, {1, 2}}, {1, 1}, &call), BASIN_FAILED_PRECONDITION);
   EXPECT_THAT(t.failure.message(), HasSubstr("worker w0 stands for 2 of them"));
@@ -346,7 +364,7 @@ TEST_F(Rows, AWorkerOfSeveralRanksHasNoRowsOfOne) {
 
 TEST_F(Rows, ACallGoesOnAfterATimeoutAndIsBegunOnce) {
   Launch(2);
-  Trainer& t = *trainers[0];
+  Member& t = *trainers[0];
   const Table first = {"x", {1}, {5}};
   uint32_t call = 0;
   ASSERT_EQ(Allgather(t, first, &call), BASIN_OK) << t.failure.message();
@@ -367,7 +385,7 @@ TEST_F(Rows, ACallGoesOnAfterATimeoutAndIsBegunOnce) {
 
 TEST_F(Rows, ALossBetweenTheRoundsIsAnErrorOfTheOthersThatNamesTheWorker) {
   Launch(3, {{"min_workers", "1"}});
-  const auto all = All([this](Trainer& t, uint32_t rank, uint32_t* call) {
+  const auto all = All([this](Member& t, uint32_t rank, uint32_t* call) {
     const Table rows = Pairs("x", 1, rank);
     const basin_code code = Allgather(t, rows, call);
     if (rank != 2) return code;
@@ -385,9 +403,10 @@ TEST_F(Rows, ALossBetweenTheRoundsIsAnErrorOfTheOthersThatNamesTheWorker) {
                                              "the allgather x. Call it again, on all workers."));
   }
   trainers.pop_back();
-  for (const Got& got : All([](Trainer& t, uint32_t rank, uint32_t* call) {
-         return Allgather(t, Pairs("x", 1, rank), call);
-       })) {
+  const auto next = All([](Member& t, uint32_t rank, uint32_t* call) {
+    return Allgather(t, Pairs("x", 1, rank), call);
+  });
+  for (const Got& got : next) {
     EXPECT_THAT(got.numbers, ElementsAre(0, 0, 1, 1)) << got.message;
   }
 }
@@ -399,7 +418,7 @@ TEST_F(Rows, ALossBeforeACallOfRanksIsAnErrorOfTheOthers) {
   std::vector<uint32_t> sum(2);
   const Table rows = {"x", {3}, {1, 2, 3}};
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    Trainer& t = *trainers[rank];
+    Member& t = *trainers[rank];
     ASSERT_EQ(AllToAll(t, rows, {1, 1, 1}, &sent[rank]), BASIN_OK) << t.failure.message();
     ASSERT_EQ(ReduceScatter(t, rows, BASIN_SUM, &sum[rank]), BASIN_OK) << t.failure.message();
   }
@@ -414,7 +433,7 @@ TEST_F(Rows, ALossBeforeACallOfRanksIsAnErrorOfTheOthers) {
 }
 
 // Begins a round of one tensor by hand, as another client would.
-void BeginByHand(Trainer& t, const char* lane, const char* name, basin_dtype dtype, basin_op op,
+void BeginByHand(Member& t, const char* lane, const char* name, basin_dtype dtype, basin_op op,
                  const char* text, const void* data, size_t bytes, uint32_t* handle) {
   const uint64_t one = 1;
   const basin_tensor tensor = {name, dtype, 1, &one};
@@ -431,7 +450,7 @@ void BeginByHand(Trainer& t, const char* lane, const char* name, basin_dtype dty
   ASSERT_EQ(basin_commit(t.worker, *handle, nullptr, nullptr, t.failure.out()), BASIN_OK);
 }
 
-void WaitByHand(Trainer& t, uint32_t handle) {
+void WaitByHand(Member& t, uint32_t handle) {
   basin_result* result = nullptr;
   EXPECT_EQ(basin_wait(t.worker, handle, kPatience, &result, t.failure.out()), BASIN_OK)
       << t.failure.message();
@@ -469,13 +488,11 @@ TEST_F(Rows, WhatFailsOnOneWorkerIsNoWaitForTheOthers) {
 
 TEST_F(Rows, AbandonGivesUpCallsAndTheirMemory) {
   Launch(2);
-  Trainer& t = *trainers[0];
+  Member& t = *trainers[0];
   uint32_t call = 0;
-  {
-    const Table rows = {"x", {1}, {5}};
-    ASSERT_EQ(Allgather(t, rows, &call), BASIN_OK) << t.failure.message();
-    ASSERT_EQ(basin_abandon(t.worker, t.failure.out()), BASIN_OK) << t.failure.message();
-  }
+  ASSERT_EQ(Allgather(t, {"x", {1}, {5}}, &call), BASIN_OK) << t.failure.message();
+  ASSERT_EQ(basin_abandon(t.worker, t.failure.out()), BASIN_OK) << t.failure.message();
+  t.tables.clear();
   EXPECT_EQ(Wait(t, call).code, BASIN_NOT_FOUND);
 }
 

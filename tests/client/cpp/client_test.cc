@@ -109,9 +109,7 @@ TEST(CppClient, OptimizersThatDifferAreRefusedWithBothValues) {
 TEST(CppClient, ACallOnRowsThatTimedOutIsTheSameWhenItIsMadeAgain) {
   Job job(2);
   const std::vector<std::int32_t> numbers = {1, 2, 3};
-  const auto rows = [&](std::size_t count) {
-    return Rows{DType::kI32, {}, numbers.data(), count};
-  };
+  const auto rows = [&](std::size_t count) { return Rows{DType::kI32, {}, numbers.data(), count}; };
   RowCalls first(job.workers[0]);
   EXPECT_EQ(first.AllToAll("sent", rows(3), {1, 2}, Duration::zero()).status().code(),
             Code::kOutcomeUnknown);
