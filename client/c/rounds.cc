@@ -3,16 +3,16 @@
 // The part of basin.h about tensors and rounds.
 
 #include <algorithm>
-#include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/c/begin.h"
 #include "client/c/error.h"
 #include "client/c/result.h"
 #include "client/c/worker.h"
 #include "client/core/unnamed.h"
-#include "client/transport/optimizer_numbers.h"
 #include "proto/wire/status_detail.h"
 
 namespace {
@@ -27,80 +27,23 @@ using basin::client::Source;
 static_assert(basin::client::kUnnamedLanes == BASIN_MOST_CALLS);
 static_assert(basin::client::kMostParts == BASIN_MOST_PARTS);
 
-// So that a message with those of two workers is short enough for the wire.
-constexpr size_t kMostCallBytes = 400;
-
-std::optional<uint64_t> Known(int64_t count) {
-  return count < 0 ? std::nullopt : std::optional<uint64_t>(count);
-}
-
+// What a round of this lane begins with.
 absl::StatusOr<basin::client::BeginRound> BeginOf(const basin_worker& worker, uint32_t lane,
                                                   const basin_round_spec* given) {
-  if (given == nullptr) {
-    return absl::InvalidArgumentError(
-        "The specification of the round is null. Begin with BASIN_ROUND_SPEC_INIT and set op.");
-  }
-  // An older caller's structure ends earlier.
-  basin_round_spec in = BASIN_ROUND_SPEC_INIT;
-  std::memcpy(&in, given, std::min(given->size, sizeof(in)));
-  const auto op = EnumOf<basin::ReduceOp>("The op of the round", in.op, BASIN_PRODUCT);
-  if (!op.ok()) return op.status();
-  const auto weight_by =
-      EnumOf<basin::WeightBy>("The weight of the round", in.weight, BASIN_BY_MICRO_BATCHES);
-  if (!weight_by.ok()) return weight_by.status();
-  basin::client::BeginRound begin;
-  begin.lane = lane;
-  begin.spec.op = *op;
-  begin.spec.prescale = in.prescale;
-  begin.spec.postscale = in.postscale;
-  begin.spec.predivide = in.predivide;
-  begin.spec.auto_predivide = in.auto_predivide != 0;
-  begin.spec.kind =
-      in.contributes_sum != 0 ? basin::ContributionKind::kSum : basin::ContributionKind::kMean;
-  begin.spec.weight_by = *weight_by;
-  begin.spec.denominator =
-      in.divide_by_present != 0 ? basin::Denominator::kPresent : basin::Denominator::kAll;
-  begin.spec.loss_scale = in.loss_scale;
-  begin.spec.layout = in.layout;
-  begin.counts = {Known(in.samples), Known(in.tokens), Known(in.micro_batches)};
-  begin.step_label = in.step;
-  begin.compares_step = in.compares_step != 0;
-  begin.represents = in.carries;
-  basin::client::SetOptimizer(begin, basin::c::Text(in.optimizer));
-  begin.deferred = in.deferred;
-  const auto local = EnumOf<basin::LocalReduction>("The local reduction of the round",
-                                                   in.local_reduction, BASIN_LOCAL_FAST);
-  if (!local.ok()) return local.status();
-  begin.local_reduction = *local;
-  if (in.reduced_with == nullptr && in.reduced_with_count > 0) {
-    return absl::InvalidArgumentError(
-        "The workers that the contribution was reduced with are null. Pass their ids.");
-  }
-  for (uint32_t i = 0; i < in.reduced_with_count; ++i) {
-    begin.reduced_with.emplace_back(basin::c::Text(in.reduced_with[i]));
-  }
-  auto samples = basin::c::RangesOf(in.sample_ranges, in.sample_range_count);
-  if (!samples.ok()) return samples.status();
-  begin.samples = *std::move(samples);
-  begin.sample_epoch = in.sample_epoch;
-  if (begin.samples.empty()) {
+  auto begin = basin::c::RoundOf(given);
+  if (!begin.ok()) return begin.status();
+  begin->lane = lane;
+  if (begin->samples.empty()) {
     basin::SampleProgress batch = worker.Batch(lane);
-    begin.samples = std::move(batch.ranges);
-    begin.sample_epoch = batch.epoch.number;
+    if (!batch.ranges.empty()) begin->sample_epoch = batch.epoch.number;
+    begin->samples = std::move(batch.ranges);
   }
-  if (begin.samples.empty()) begin.sample_epoch.reset();
-  begin.call = basin::c::Text(in.call);
-  if (begin.call.size() > kMostCallBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("What the round of lane handle ", lane, " is for has ", begin.call.size(),
-                     " bytes. Say it in at most ", kMostCallBytes, "."));
+  std::string call = begin->call;
+  if (const auto arrays = worker.Call(lane); arrays.has_value() && call.empty()) {
+    call = basin::client::DescribeCall(begin->spec.op, *arrays);
   }
-  if (const auto arrays = worker.Call(lane); arrays.has_value() && begin.call.empty()) {
-    begin.call = basin::client::DescribeCall(begin.spec.op, *arrays);
-  }
-  // An aggregator that does not compare calls compares this.
-  if (!begin.call.empty() && begin.spec.layout == 0) {
-    begin.spec.layout = basin::client::HashOfCall(begin.call);
+  if (absl::Status status = basin::client::SetCall(*begin, std::move(call)); !status.ok()) {
+    return status;
   }
   return begin;
 }
@@ -308,6 +251,7 @@ basin_code basin_abandon(basin_worker* worker, basin_error** error) {
   basin::client::DeviceTransfers* const transfers = worker->used_transfers();
   if (transfers != nullptr) transfers->DropAll();
   const absl::Status status = worker->client().Abandon();
+  worker->rows().GiveUp();
   if (transfers != nullptr) transfers->WaitUntilAllPassed();
   return Return(status, error);
 }

@@ -112,6 +112,8 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
   worker->worker_ = *std::move(connected);
   worker->states_ = std::make_unique<basin::client::States>(*worker->worker_, worker->clock_,
                                                             worker->id_, worker->job_);
+  worker->rows_ =
+      std::make_unique<basin::client::RowCalls>(*worker->worker_, worker->clock_, worker->id_);
   worker->transfers_ = std::make_unique<basin::client::DeviceTransfers>(
       *worker->worker_, basin::accelerator::OpenCudaDevice, settings.pinned_bytes);
   return worker;

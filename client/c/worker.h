@@ -30,6 +30,7 @@
 #include "client/c/timeline_file.h"
 #include "client/device/transfers.h"
 #include "client/transport/grpc/connector.h"
+#include "client/transport/row_calls.h"
 #include "client/transport/states.h"
 #include "client/transport/worker.h"
 #include "protocol/samples.h"
@@ -53,6 +54,7 @@ struct basin_worker {
 
   basin::client::Worker& client() { return *worker_; }
   basin::client::States& states() { return *states_; }
+  basin::client::RowCalls& rows() { return *rows_; }
   // For tensors on a device.
   basin::client::DeviceTransfers& transfers() {
     uses_devices_ = true;
@@ -102,6 +104,7 @@ struct basin_worker {
   std::unique_ptr<basin::client::GrpcConnector> connector_;
   std::unique_ptr<basin::client::States> states_;  // The worker reads its value to the end.
   std::unique_ptr<basin::client::Worker> worker_;
+  std::unique_ptr<basin::client::RowCalls> rows_;
   std::atomic<bool> uses_devices_{false};
   std::unique_ptr<basin::client::DeviceTransfers> transfers_;
   mutable basin::Mutex mutex_;

@@ -100,4 +100,15 @@ uint64_t HashOfCall(const std::string& call) {
   return hash == 0 ? 1 : hash;
 }
 
+absl::Status SetCall(BeginRound& begin, std::string call) {
+  if (call.size() > kMostCallBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("What a round is for has ", call.size(), " bytes: \"", call.substr(0, 40),
+                     "...\". Say it in at most ", kMostCallBytes, "."));
+  }
+  begin.call = std::move(call);
+  if (!begin.call.empty() && begin.spec.layout == 0) begin.spec.layout = HashOfCall(begin.call);
+  return absl::OkStatus();
+}
+
 }  // namespace basin::client

@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "client/core/event.h"
 #include "client/core/lane.h"
 #include "protocol/messages.h"
 
@@ -60,6 +62,13 @@ std::vector<CallPart> PartsOf(const std::vector<TensorSpec>& arrays);
 std::string DescribeCall(ReduceOp op, const std::vector<TensorSpec>& arrays);
 // A hash of it, for RoundSpec::layout; never 0. The same in all processes.
 uint64_t HashOfCall(const std::string& call);
+// The most bytes of Begin::call, so that a message with those of two workers is short enough for
+// the wire.
+inline constexpr size_t kMostCallBytes = 400;
+// The round is for this call; empty: it says nothing. An aggregator that does not compare calls
+// compares the hash, unless the layout has another one. Failure: INVALID_ARGUMENT beyond
+// kMostCallBytes.
+absl::Status SetCall(BeginRound& begin, std::string call);
 
 }  // namespace basin::client
 

@@ -28,6 +28,11 @@ std::string RoundResult::NonFiniteOf(const RoundValue& value,
   return named ? layout[nonfinite->tensor].name : "";
 }
 
+std::shared_ptr<const RoundResult> RoundResult::WithoutTensors() const {
+  return std::shared_ptr<const RoundResult>(
+      new RoundResult(record_, rejected_, squared_norm_, nonfinite_tensor_));
+}
+
 // REQUIRES: the tensor has an index.
 RoundResult::TensorFacts RoundResult::FactsAt(const Tensor& tensor, uint64_t divisor) const {
   TensorFacts facts;

@@ -54,6 +54,9 @@ class RoundResult {
         lane_(lane),
         timeline_(std::move(timeline)) {}
 
+  // The same without the tensors, so that their bytes are free: none of them has a result.
+  std::shared_ptr<const RoundResult> WithoutTensors() const;
+
   // Contributors, divisor, facts, digest, next members.
   const VerdictRecord& record() const { return record_; }
   // Why this worker's contribution was not counted as it was sent; absent: nothing was wrong.
@@ -105,6 +108,14 @@ class RoundResult {
   std::optional<TensorHandle> HandleOf(TensorIndex index) const;
 
  private:
+  // Without tensors.
+  RoundResult(VerdictRecord record, std::optional<Error> rejected,
+              std::optional<double> squared_norm, std::string nonfinite_tensor)
+      : record_(std::move(record)),
+        rejected_(std::move(rejected)),
+        squared_norm_(squared_norm),
+        nonfinite_tensor_(std::move(nonfinite_tensor)),
+        lane_(0) {}
   static std::optional<double> SquaredNormOf(const RoundValue& value,
                                              const std::vector<TensorSpec>& layout);
   static std::string NonFiniteOf(const RoundValue& value, const std::vector<TensorSpec>& layout);

@@ -36,6 +36,12 @@ absl::StatusOr<T> Unshared(const absl::StatusOr<T>& value) {
   return value.ok() ? value : Unshared(value.status());
 }
 
+// Whether the trainer gets this instead of an outcome, and the round continues.
+inline bool GoesOn(const absl::Status& status) {
+  const ErrorCode code = wire::ToError(status).code;
+  return code == ErrorCode::kOutcomeUnknown || code == ErrorCode::kPaused;
+}
+
 // A result for which one thread waits and which another provides.
 template <typename T>
 class Answer {

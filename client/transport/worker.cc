@@ -54,12 +54,6 @@ basin::Begin MessageOf(const BeginRound& begin) {
           begin.deferred};
 }
 
-// Whether the trainer gets this instead of an outcome, and the round continues.
-bool GoesOn(const absl::Status& status) {
-  const ErrorCode code = wire::ToError(status).code;
-  return code == ErrorCode::kOutcomeUnknown || code == ErrorCode::kPaused;
-}
-
 // A round in one call, as the loop sees it: it begins with the first tensors that are ready.
 class RoundCall {
  public:

@@ -163,6 +163,23 @@ class Consumers(unittest.TestCase):
         for found, made in zip(parameters, [*(k - 3.5 for k in range(8)), 2.0]):
             self.assertAlmostEqual(found, made, delta=0.01)
 
+    def test_the_example_of_an_allgather_prints_the_scores_of_all_workers(self) -> None:
+        program = self.build(ROOT / "examples/c") / "allgather"
+        workers = [
+            subprocess.Popen(
+                [program],
+                env=clean(self.environment("gather-c", f"w{rank}", 2)),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        for worker in workers:
+            said, errors = worker.communicate(timeout=PATIENCE)
+            self.assertEqual(0, worker.returncode, errors)
+            self.assertEqual("rank 0: 1 scores 0\nrank 1: 2 scores 10 11\nmean 7\n", said)
+
     def test_the_examples_end_with_the_exit_code_of_their_error(self) -> None:
         for folder in ("c", "cpp"):
             with self.subTest(folder):

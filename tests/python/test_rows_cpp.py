@@ -53,14 +53,16 @@ class RowsCpp(JobsTest):
             gathered = client.allgather(np.empty((0, 2), np.float32), "rows")
             sent, counts = client.alltoall(np.arange(3), [1, 2], "sent")
             total = client.reducescatter(np.arange(3), "sum", op=basin.Sum)
+            said = client.broadcast_async(np.arange(3), "said", root_rank=1).wait()
             client.barrier("end")
         out, error = worker.communicate(timeout=PATIENCE)
         self.assertEqual(worker.returncode, 0, error)
         self.assertEqual(gathered.tolist(), [[1.0, 1.0]])
         self.assertEqual((sent.tolist(), counts), ([0, 10], [1, 1]))
         self.assertEqual(total.tolist(), [10, 12])
+        self.assertEqual(said.tolist(), [10, 11, 12])
         lines = ["allgather", "allgather 1 1", "alltoall 1 2", "alltoall 11 12", "reducescatter 14"]
-        self.assertEqual(out.splitlines(), lines)
+        self.assertEqual(out.splitlines(), [*lines, "broadcast 10 11 12"])
 
 
 if __name__ == "__main__":

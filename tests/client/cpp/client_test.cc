@@ -4,6 +4,7 @@
 // tests cover the additions of the headers.
 
 #include <basin/client.h>
+#include <basin/rows.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -102,6 +103,28 @@ TEST(CppClient, OptimizersThatDifferAreRefusedWithBothValues) {
           << rejection.message();
     }
   }
+}
+
+// The call that goes on is not checked against the arguments of another one.
+TEST(CppClient, ACallOnRowsThatTimedOutIsTheSameWhenItIsMadeAgain) {
+  Job job(2);
+  const std::vector<std::int32_t> numbers = {1, 2, 3};
+  const auto rows = [&](std::size_t count) { return Rows{DType::kI32, {}, numbers.data(), count}; };
+  RowCalls first(job.workers[0]);
+  EXPECT_EQ(first.AllToAll("sent", rows(3), {1, 2}, Duration::zero()).status().code(),
+            Code::kOutcomeUnknown);
+  auto other = std::async(std::launch::async, [&] {
+    return RowCalls(job.workers[1]).AllToAll("sent", rows(2), {2, 0}, kLong);
+  });
+  const Result<std::vector<RowCalls::Bytes>> mine = first.AllToAll("sent", rows(0), {}, kLong);
+  ASSERT_TRUE(mine.ok()) << mine.status().message();
+  ASSERT_EQ(mine->size(), 2u);
+  EXPECT_EQ((*mine)[0].size(), sizeof(std::int32_t));
+  EXPECT_EQ((*mine)[1].size(), 2 * sizeof(std::int32_t));
+  const Result<std::vector<RowCalls::Bytes>> theirs = other.get();
+  ASSERT_TRUE(theirs.ok()) << theirs.status().message();
+  EXPECT_EQ((*theirs)[0].size(), 2 * sizeof(std::int32_t));
+  EXPECT_EQ((*theirs)[1].size(), 0u);
 }
 
 TEST(CppClient, RunsRounds) {

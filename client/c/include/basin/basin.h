@@ -35,6 +35,9 @@
  *   basin_result_copy_device
  *                           The library may write to the tensor until the work that the stream is
  *                           given after the call. After an error it writes no more.
+ *   basin_allgather, basin_alltoall, basin_reducescatter, basin_broadcast_rows
+ *                           The library may read the rows until basin_wait_rows reports the outcome
+ *                           of the call, or basin_abandon or basin_close returns; see basin_push.
  *   basin_announce          With BASIN_IN_PLACE the library may read the tensor until it is
  *                           announced again, or basin_stop_serving or basin_close returns; between
  *                           basin_step_begin and basin_step_end it does not read it.
@@ -490,8 +493,8 @@ BASIN_API basin_code basin_withdraw_without_results(basin_worker* worker, uint32
  * (the time has passed) and BASIN_PAUSED (the job is paused) the round continues: wait again. */
 BASIN_API basin_code basin_wait(basin_worker* worker, uint32_t lane, int64_t timeout,
                                 basin_result** result, basin_error** error);
-/* Abandons every round in flight, and with them the membership: this worker must call basin_ready
- * again, with state. Returns when no buffer is in use. */
+/* Abandons every round in flight, and with them the calls on rows and the membership: this worker
+ * must call basin_ready again, with state. Returns when no buffer is in use. */
 BASIN_API basin_code basin_abandon(basin_worker* worker, basin_error** error);
 
 /* A tensor of basin_allreduce; `out` may be `in`. */
@@ -669,6 +672,79 @@ BASIN_API basin_code basin_result_copy_device(basin_worker* worker, const basin_
 BASIN_API int basin_result_piece(const basin_result* result, uint32_t tensor, size_t index,
                                  const void** data, size_t* bytes);
 BASIN_API void basin_result_free(basin_result* result);
+
+/* ---- calls on rows
+ *
+ * Workers bring each other the rows of arrays. The rows are the elements of the first dimension; a
+ * number is one row. All members make a call, by the same name, also those in C++ and Python; a
+ * name is for one kind of call. Its begin returns at once, with a handle to wait for:
+ *
+ *   const uint64_t shape[] = {count, 64};
+ *   const basin_tensor rows = {"features", BASIN_F32, 2, shape};
+ *   basin_allgather(worker, &rows, features, count * 64 * sizeof(float), &call, &error);
+ *   basin_wait_rows(worker, call, BASIN_SECONDS(60), &received, &error);
+ *   for each i below basin_received_parts(received):
+ *     basin_received_rows(received, i) rows of rank i, at basin_received_data(received, i, NULL)
+ *   basin_received_free(received);
+ *
+ * An allgather and an all-to-all take two rounds, one for the numbers of rows and one for the rows,
+ * which a worker begins in basin_wait_rows: the others wait until it is there. Every worker
+ * receives the rows of all, also in an all-to-all, of which basin_received has those for this one.
+ * A call among some workers of a job is one of another job, which they connect to as well.
+ *
+ * A begin fails with BASIN_INVALID_ARGUMENT before anything is sent, and with
+ * BASIN_FAILED_PRECONDITION if the outcome of the last call of this kind and name was not waited
+ * for, and `call` then receives the handle of that; otherwise as basin_begin. */
+
+/* The rows of all workers, by rank. Each may have another number of them, also none. `rows` names
+ * the call, and has the shape of the array at `data`. */
+BASIN_API basin_code basin_allgather(basin_worker* worker, const basin_tensor* rows,
+                                     const void* data, size_t bytes, uint32_t* call,
+                                     basin_error** error);
+/* Sends the first splits[0] rows to rank 0, the next splits[1] to rank 1, and so on, and receives
+ * the rows for this worker, by the rank that has sent them. `count`: the number of splits. They are
+ * one for each rank, and add up to the rows. Like a reduce-scatter, it is no call for workers that
+ * stand for several ranks (BASIN_FAILED_PRECONDITION). */
+BASIN_API basin_code basin_alltoall(basin_worker* worker, const basin_tensor* rows,
+                                    const void* data, size_t bytes, const uint64_t* splits,
+                                    size_t count, uint32_t* call, basin_error** error);
+/* Reduces the array as a round with this specification would, whose `call` is not used, and
+ * receives the rows of this worker in one part: as many as the others get, or one more for the
+ * first ranks. All workers have the same shape. */
+BASIN_API basin_code basin_reducescatter(basin_worker* worker, const basin_tensor* rows,
+                                         const basin_round_spec* spec, const void* data,
+                                         size_t bytes, uint32_t* call, basin_error** error);
+/* Receives the array of the worker with rank `root` in one part. All workers have the same shape;
+ * `data` is read on the root alone, and may be NULL elsewhere. The root may leave when its call has
+ * ended. */
+BASIN_API basin_code basin_broadcast_rows(basin_worker* worker, const basin_tensor* rows,
+                                          uint32_t root, const void* data, size_t bytes,
+                                          uint32_t* call, basin_error** error);
+
+typedef struct basin_received basin_received;
+
+/* Waits for the outcome of a call, and returns it once; a timeout of 0 does not wait. After
+ * BASIN_OUTCOME_UNKNOWN and BASIN_PAUSED the call goes on: wait again.
+ *
+ * BASIN_MISMATCH, on all workers: they differ in the call, the dtype, the shape of a row, the op or
+ * the root; the text says how two of them do. BASIN_UNAVAILABLE, on all workers: the one that the
+ * text names was lost before it had sent its rows, or members have changed where ranks matter; call
+ * it again. BASIN_NOT_FOUND: no such call is in flight. What fails on this worker alone, between
+ * the two rounds, is its error, and costs the others BASIN_UNAVAILABLE. */
+BASIN_API basin_code basin_wait_rows(basin_worker* worker, uint32_t call, int64_t timeout,
+                                     basin_received** received, basin_error** error);
+/* What the call has brought is constant, so any thread may use it, and valid until it is freed: the
+ * number of parts, one for each worker or one alone; the number of rows of a part, 0 beyond the
+ * last; where they are, NULL beyond the last, and how many `bytes`, which may be NULL. Each part
+ * begins where the one before it ends. */
+BASIN_API size_t basin_received_parts(const basin_received* received);
+BASIN_API uint64_t basin_received_rows(const basin_received* received, size_t part);
+BASIN_API const void* basin_received_data(const basin_received* received, size_t part,
+                                          size_t* bytes);
+/* The facts of the call's last round, such as basin_result_info and its contributors, without
+ * tensors. Valid as long as `received`; do not free it. */
+BASIN_API const basin_result* basin_received_result(const basin_received* received);
+BASIN_API void basin_received_free(basin_received* received);
 
 /* ---- the group of a node
  *

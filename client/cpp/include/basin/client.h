@@ -223,6 +223,52 @@ class RoundResult {
 
 // ---- lanes
 
+namespace internal {
+
+// A specification for the C interface. Refers to the one that it was made of.
+class SpecInC {
+ public:
+  explicit SpecInC(const RoundSpec& spec) {
+    others_.reserve(spec.reduced_with.size());
+    for (const std::string& id : spec.reduced_with) others_.push_back(id.c_str());
+    c_.op = static_cast<basin_op>(spec.op);
+    c_.prescale = spec.prescale;
+    c_.postscale = spec.postscale;
+    c_.predivide = spec.predivide;
+    c_.auto_predivide = spec.auto_predivide ? 1 : 0;
+    c_.contributes_sum = spec.contributes_sum ? 1 : 0;
+    c_.weight = static_cast<basin_weight>(spec.weight);
+    c_.divide_by_present = spec.divide_by_present ? 1 : 0;
+    c_.loss_scale = spec.loss_scale;
+    c_.layout = spec.layout;
+    c_.samples = spec.counts.samples.value_or(-1);
+    c_.tokens = spec.counts.tokens.value_or(-1);
+    c_.micro_batches = spec.counts.micro_batches.value_or(-1);
+    c_.step = spec.step;
+    c_.carries = spec.carries;
+    c_.local_reduction = static_cast<basin_local_reduction>(spec.local_reduction);
+    c_.reduced_with_count = static_cast<std::uint32_t>(others_.size());
+    c_.reduced_with = others_.data();
+    c_.compares_step = spec.compares_step ? 1 : 0;
+    c_.sample_ranges = spec.samples.data();
+    c_.sample_range_count = spec.samples.size();
+    c_.sample_epoch = spec.sample_epoch;
+    c_.optimizer = spec.optimizer.c_str();
+    c_.call = spec.call.c_str();
+    c_.deferred = spec.deferred;
+  }
+  SpecInC(const SpecInC&) = delete;
+  SpecInC& operator=(const SpecInC&) = delete;
+
+  const basin_round_spec* get() const { return &c_; }
+
+ private:
+  std::vector<const char*> others_;
+  basin_round_spec c_ = BASIN_ROUND_SPEC_INIT;
+};
+
+}  // namespace internal
+
 // A lane of a worker, with the tensors that it was registered with. A plain handle: copies refer to
 // the same lane. REQUIRES: the worker exists while it is used.
 class Lane {
@@ -239,10 +285,9 @@ class Lane {
 
   // A worker that joined with a donor has loaded the state before its first round.
   Status Begin(const RoundSpec& spec) {
-    const std::vector<const char*> others = OthersOf(spec);
-    const basin_round_spec c = ToC(spec, others);
+    const internal::SpecInC c(spec);
     internal::Taken error;
-    basin_begin(worker_, lane_, &c, error.out());
+    basin_begin(worker_, lane_, c.get(), error.out());
     return error.Take();
   }
   // kInvalidArgument for another number of bytes than the tensor has.
@@ -334,12 +379,11 @@ class Lane {
   // Begin, Push, Commit, Wait and Copy in one.
   Result<RoundResult> Allreduce(const RoundSpec& spec, const std::vector<Buffer>& buffers,
                                 Duration timeout) {
-    const std::vector<const char*> others = OthersOf(spec);
-    const basin_round_spec c = ToC(spec, others);
+    const internal::SpecInC c(spec);
     const std::vector<basin_buffer> list = ToC(buffers);
     internal::Taken error;
     basin_result* result = nullptr;
-    if (basin_allreduce(worker_, lane_, &c, list.data(), list.size(), timeout.count(), &result,
+    if (basin_allreduce(worker_, lane_, c.get(), list.data(), list.size(), timeout.count(), &result,
                         error.out()) != BASIN_OK) {
       return error.Take();
     }
@@ -444,43 +488,6 @@ class Lane {
     } else {
       pending->done(Status(error));
     }
-  }
-
-  static std::vector<const char*> OthersOf(const RoundSpec& spec) {
-    std::vector<const char*> others;
-    others.reserve(spec.reduced_with.size());
-    for (const std::string& id : spec.reduced_with) others.push_back(id.c_str());
-    return others;
-  }
-  // Refers to both.
-  static basin_round_spec ToC(const RoundSpec& spec, const std::vector<const char*>& others) {
-    basin_round_spec c = BASIN_ROUND_SPEC_INIT;
-    c.op = static_cast<basin_op>(spec.op);
-    c.prescale = spec.prescale;
-    c.postscale = spec.postscale;
-    c.predivide = spec.predivide;
-    c.auto_predivide = spec.auto_predivide ? 1 : 0;
-    c.contributes_sum = spec.contributes_sum ? 1 : 0;
-    c.weight = static_cast<basin_weight>(spec.weight);
-    c.divide_by_present = spec.divide_by_present ? 1 : 0;
-    c.loss_scale = spec.loss_scale;
-    c.layout = spec.layout;
-    c.samples = spec.counts.samples.value_or(-1);
-    c.tokens = spec.counts.tokens.value_or(-1);
-    c.micro_batches = spec.counts.micro_batches.value_or(-1);
-    c.step = spec.step;
-    c.carries = spec.carries;
-    c.local_reduction = static_cast<basin_local_reduction>(spec.local_reduction);
-    c.reduced_with_count = static_cast<std::uint32_t>(others.size());
-    c.reduced_with = others.data();
-    c.compares_step = spec.compares_step ? 1 : 0;
-    c.sample_ranges = spec.samples.data();
-    c.sample_range_count = spec.samples.size();
-    c.sample_epoch = spec.sample_epoch;
-    c.optimizer = spec.optimizer.c_str();
-    c.call = spec.call.c_str();
-    c.deferred = spec.deferred;
-    return c;
   }
 
   std::vector<basin_buffer> ToC(const std::vector<Buffer>& buffers) const {
