@@ -69,6 +69,7 @@ RecoveryDecision Evidence::Decide(const Config& config, uint32_t max_workers, ab
 
 bool Evidence::Fits(uint32_t max_workers, MemoryBudget& memory, RecoveryDecision& decision) const {
   uint64_t need = 0;
+  const Histories histories = HistoriesOf(held_.hellos());
   for (const RecoveredLane& lane : decision.lanes) {
     uint64_t chunks = 0;
     for (const TensorSpec& spec : lane.layout) {
@@ -76,7 +77,7 @@ bool Evidence::Fits(uint32_t max_workers, MemoryBudget& memory, RecoveryDecision
       need += EntryBytes(spec);
     }
     need += TrackingBytes(std::max<uint32_t>(max_workers, 1), static_cast<uint32_t>(chunks));
-    need += LedgerNeed(lane, held_.hellos());
+    need += LedgerNeed(lane, histories);
   }
   if (need <= memory.free()) return true;
   memory.shortage |= memory.cached > 0;

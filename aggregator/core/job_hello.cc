@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/histories.h"
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_pause.h"
@@ -29,11 +30,11 @@ bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
 }
 
 // Returns what the worker remembers of a lane of the job; nullptr for nothing.
-const LaneHistory* HistoryOf(const Job& job, const Hello& hello, const std::string& lane) {
-  const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
-                                    [&](const LaneHistory& each) { return each.name == lane; });
-  if (history == hello.lanes.end()) return nullptr;
-  return job.lanes.HasLetGo(hello, *history, job.term) ? nullptr : &*history;
+const LaneHistory* HistoryOf(const Job& job, const Hello& hello, const LanesOfHello& remembered,
+                             const std::string& lane) {
+  const LaneHistory* history = remembered.Find(lane);
+  if (history == nullptr || job.lanes.HasLetGo(hello, *history, job.term)) return nullptr;
+  return history;
 }
 
 // Returns whether the process has been a member of this job, or knows the chain of one of its
@@ -211,13 +212,14 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   const bool news = IsMember(worker) && !knows;
   if (news) welcome.role = Role::kJoiner;
 
+  const LanesOfHello lanes(hello);
   for (const Lane& lane : job.lanes) {
     const LaneIndex i = lane.index;
     welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.shared_tensors(),
                                          lane.next, lane.memory.window});
     // A former member also receives the verdicts of rounds that it took part in.
     if (!knows) continue;
-    const LaneHistory* history = HistoryOf(job, hello, lane.name);
+    const LaneHistory* history = HistoryOf(job, hello, lanes, lane.name);
     const RoundNumber last = history == nullptr ? 0 : history->last_verdict;
     LastVerdicts missed{i, {}};
     for (const VerdictRecord& record : lane.verdicts) {
@@ -249,7 +251,7 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   // The session on which an earlier notice was sent may have ended before it arrived.
   if (worker.draining || scope.draining) SendTo(job, scope, slot, Drain{!worker.draining});
   ForRoundsOf(job, scope, slot, [&](Round& round, const RoundScope& in) {
-    Resume(round, in, slot, HistoryOf(job, hello, in.lane.name));
+    Resume(round, in, slot, HistoryOf(job, hello, lanes, in.lane.name));
   });
   job.blobs.Resume(BlobScopeOf(job, scope), slot);
 }

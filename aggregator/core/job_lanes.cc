@@ -41,10 +41,12 @@ std::string Revive(Job& job, const JobScope& scope, Lane& lane) {
 }
 
 // Returns whether no worker that knows the lane may still need it.
-bool AllHaveLetGo(const Job& job, LaneIndex index, const std::set<Slot>& let_go) {
+bool AllHaveLetGo(const Job& job, const JobScope& scope, LaneIndex index,
+                  const std::set<Slot>& let_go) {
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
     const Worker& worker = job.workers[slot];
     if (worker.state == WorkerState::kLost || !worker.HasRegistered(index)) continue;
+    if (scope.config.rules.lets_go_without_absent && !worker.connected()) continue;
     if (let_go.count(slot) == 0) return false;
   }
   return true;
@@ -244,7 +246,7 @@ void TrimNames(Job& job, const JobScope& scope) {
       if (!job.workers[slot].HasRegistered(lane->index)) continue;
       SendTo(job, scope, slot, LetGo{lane->index, lane->next - 1});
     }
-    if (AllHaveLetGo(job, lane->index, {})) DropName(job, scope, lane->index);
+    if (AllHaveLetGo(job, scope, lane->index, {})) DropName(job, scope, lane->index);
   }
 }
 
@@ -253,13 +255,13 @@ void OnLetGo(Job& job, const JobScope& scope, Slot slot, const LetGo& let_go) {
   // The lane is used again, or the answer is to another question.
   if (asked == job.lanes.asked().end() || let_go.round + 1 != job.lanes[let_go.lane].next) return;
   asked->second.insert(slot);
-  if (AllHaveLetGo(job, let_go.lane, asked->second)) DropName(job, scope, let_go.lane);
+  if (AllHaveLetGo(job, scope, let_go.lane, asked->second)) DropName(job, scope, let_go.lane);
 }
 
 void DropNames(Job& job, const JobScope& scope) {
   std::vector<LaneIndex> gone;
   for (const auto& [index, let_go] : job.lanes.asked()) {
-    if (AllHaveLetGo(job, index, let_go)) gone.push_back(index);
+    if (AllHaveLetGo(job, scope, index, let_go)) gone.push_back(index);
   }
   for (const LaneIndex index : gone) DropName(job, scope, index);
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/footprint.h"
+#include "aggregator/core/histories.h"
 #include "aggregator/core/job_hello.h"
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_members.h"
@@ -46,18 +47,18 @@ void NoteWhoIsOutOfStep(const std::map<WorkerId, Hello>& hellos, const Lanes& la
 // What the worker reports of samples that contradicts the lanes with which the job continues, as a
 // part of a sentence; empty if nothing does.
 std::string WhatDiffersInSamples(const Hello& hello, const std::vector<RecoveredLane>& lanes) {
+  const LanesOfHello remembered(hello);
   for (const RecoveredLane& lane : lanes) {
-    for (const LaneHistory& history : hello.lanes) {
-      if (history.name != lane.name || history.last_verdict != lane.last_verdict ||
-          history.chain != lane.chain || history.committed == lane.committed) {
-        continue;
-      }
-      return absl::StrCat(
-          "has ", IntervalSet(history.committed.ranges).count(), " samples of epoch ",
-          history.committed.epoch.number, " of lane ", lane.name, " as committed after round ",
-          lane.last_verdict, ", which the others have with ",
-          IntervalSet(lane.committed.ranges).count(), " of epoch ", lane.committed.epoch.number);
+    const LaneHistory* history = remembered.Find(lane.name);
+    if (history == nullptr || history->last_verdict != lane.last_verdict ||
+        history->chain != lane.chain || history->committed == lane.committed) {
+      continue;
     }
+    return absl::StrCat(
+        "has ", IntervalSet(history->committed.ranges).count(), " samples of epoch ",
+        history->committed.epoch.number, " of lane ", lane.name, " as committed after round ",
+        lane.last_verdict, ", which the others have with ",
+        IntervalSet(lane.committed.ranges).count(), " of epoch ", lane.committed.epoch.number);
   }
   return "";
 }
@@ -135,6 +136,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
   }
   job.generations.Recover(job.term, ListOf(decision.members, job.workers));
 
+  const Histories histories = HistoriesOf(job.evidence.held().hellos());
   for (const RecoveredLane& recovered : decision.lanes) {
     Lane& lane = job.lanes.Add(recovered.name, recovered.kind, recovered.lane);
     lane.next = recovered.last_verdict + 1;
@@ -151,21 +153,18 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
       if (record.value.outcome == Outcome::kCommitted) lane.last_spec = AsBegun(record.value.spec);
     }
     const LaneIndex index = recovered.lane;
-    for (const auto& [id, hello] : job.evidence.held().hellos()) {
-      const std::optional<Slot> slot = job.workers.Find(id);
+    for (const auto& [id, hello, history] : histories.at(lane.name)) {
+      const std::optional<Slot> slot = job.workers.Find(*id);
       if (!slot.has_value() || !IsMember(job.workers[*slot])) continue;
-      for (const LaneHistory& history : hello.lanes) {
-        if (history.name != lane.name) continue;
-        // It is that of an earlier lane of this name.
-        if (history.let_go && history.lane < index) continue;
-        job.workers[*slot].SeeLayout(index, static_cast<uint32_t>(history.layout.size()));
-        job.workers[*slot].NoteRegistered(index);
-        if (job.workers[*slot].incarnation != hello.incarnation) continue;
-        lane.ledger.Restore(hello.incarnation, id, history);
-      }
+      // It is that of an earlier lane of this name.
+      if (history->let_go && history->lane < index) continue;
+      job.workers[*slot].SeeLayout(index, static_cast<uint32_t>(history->layout.size()));
+      job.workers[*slot].NoteRegistered(index);
+      if (job.workers[*slot].incarnation != hello->incarnation) continue;
+      lane.ledger.Restore(hello->incarnation, *id, *history);
     }
     // ChargeSamples gives back what is too much, once the round is open again.
-    lane.ledger_bytes = LedgerNeed(recovered, job.evidence.held().hellos());
+    lane.ledger_bytes = LedgerNeed(recovered, histories);
     scope.memory.reserved += lane.ledger_bytes;
   }
   job.evidence.Decided(decision.cause, decision.lanes);

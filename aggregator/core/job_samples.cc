@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/histories.h"
 #include "aggregator/core/job_lanes.h"
 #include "protocol/plural.h"
 #include "protocol/version.h"
@@ -189,12 +190,11 @@ void ReturnAllSamples(Job& job, const JobScope& scope, Slot slot) {
 
 void ResumeSamples(Job& job, const JobScope& scope, Slot slot, const Hello& hello) {
   const Worker& worker = job.workers[slot];
+  const LanesOfHello remembered(hello);
   for (Lane& lane : job.lanes) {
-    const auto history =
-        std::find_if(hello.lanes.begin(), hello.lanes.end(),
-                     [&](const LaneHistory& each) { return each.name == lane.name; });
+    const LaneHistory* history = remembered.Find(lane.name);
     const std::string why = lane.ledger.Resume(
-        worker.incarnation, history == hello.lanes.end() ? SampleProgress{} : history->leased,
+        worker.incarnation, history == nullptr ? SampleProgress{} : history->leased,
         CountedIn(lane), BudgetOf(job, scope, lane));
     ChargeSamples(job, scope, lane);
     if (why.empty()) continue;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "aggregator/core/histories.h"
 #include "aggregator/core/lane.h"
 #include "aggregator/core/names.h"
 #include "aggregator/core/sample_ledger.h"
@@ -22,20 +23,31 @@ const LaneHistory* FindLane(const Hello& hello, const std::string& name) {
   return nullptr;
 }
 
-// Returns whether all workers have let go of the call lane that this worker remembers, because
-// another one has a later lane of that name.
-bool IsGone(const std::map<WorkerId, Hello>& hellos, const LaneHistory& history) {
-  return history.let_go && std::any_of(hellos.begin(), hellos.end(), [&](const auto& each) {
-           const LaneHistory* other = FindLane(each.second, history.name);
-           return HasHistory(each.second) && other != nullptr && history.lane < other->lane;
-         });
-}
-
-// What the worker remembers of the lane of this name; nullptr for nothing, or if that is gone.
-const LaneHistory* LaneOf(const std::map<WorkerId, Hello>& hellos, const Hello& hello,
-                          const std::string& name) {
-  const LaneHistory* lane = FindLane(hello, name);
-  return lane == nullptr || IsGone(hellos, *lane) ? nullptr : lane;
+// Removes what is over of a lane. `members`: those of the list that remember the run.
+void ForgetWhatIsOver(LaneMemories& memories, const std::set<WorkerId>& members) {
+  const auto is_member = [&](const LaneMemories::Memory& memory) {
+    return members.count(*memory.worker) > 0;
+  };
+  // The members have let go of a call that only others remember, who were lost before. Another call
+  // may have its name since, and fewer rounds.
+  std::set<LaneIndex> known;
+  for (const LaneMemories::Memory& memory : memories) {
+    if (is_member(memory)) known.insert(memory.history->lane);
+  }
+  if (!members.empty()) {
+    memories.Remove([&](const LaneMemories::Memory& memory) {
+      return memory.history->kind == LaneKind::kCall && !is_member(memory) &&
+             known.count(memory.history->lane) == 0;
+    });
+  }
+  // All workers have let go of a call if one of them has a later lane of its name.
+  LaneIndex latest = 0;
+  for (const LaneMemories::Memory& memory : memories) {
+    if (HasHistory(*memory.hello)) latest = std::max(latest, memory.history->lane);
+  }
+  memories.Remove([&](const LaneMemories::Memory& memory) {
+    return memory.history->let_go && memory.history->lane < latest;
+  });
 }
 
 enum class Lineage { kCurrent, kBehind, kConflict };
@@ -51,10 +63,10 @@ const StagedValue* StagedNewest(const LaneHistory& mine, const LaneHistory& newe
 }
 
 // Whether a call is in flight, which a worker without its lane may have to take part in.
-bool IsStagedByAny(const std::map<WorkerId, Hello>& hellos, const LaneHistory& newest) {
-  return std::any_of(hellos.begin(), hellos.end(), [&](const auto& each) {
-    const LaneHistory* lane = FindLane(each.second, newest.name);
-    return lane != nullptr && lane->staged.has_value() && lane->staged->round > newest.last_verdict;
+bool IsStagedByAny(const LaneMemories& memories, const LaneHistory& newest) {
+  return std::any_of(memories.begin(), memories.end(), [&](const LaneMemories::Memory& memory) {
+    const std::optional<StagedValue>& staged = memory.history->staged;
+    return staged.has_value() && staged->round > newest.last_verdict;
   });
 }
 
@@ -92,20 +104,19 @@ Lineage Compare(const LaneHistory& mine, const LaneHistory& newest) {
 
 // The history with which the job goes on: the longest, then the one that most workers hold, then
 // the one with the most verdict records, then that of the lowest worker id.
-const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const std::string& name) {
+const LaneHistory* NewestHistory(const LaneMemories& memories) {
   std::map<std::pair<RoundNumber, uint64_t>, size_t> votes;  // By last verdict and chain.
-  for (const auto& [id, hello] : hellos) {
-    const LaneHistory* lane = LaneOf(hellos, hello, name);
-    if (lane != nullptr) ++votes[{lane->last_verdict, lane->chain}];
+  for (const auto& [id, hello, history] : memories) {
+    ++votes[{history->last_verdict, history->chain}];
   }
   const auto rank = [&](const LaneHistory& history) {
     return std::make_tuple(history.last_verdict, votes.at({history.last_verdict, history.chain}),
                            history.verdicts.size());
   };
   const LaneHistory* newest = nullptr;
-  for (const auto& [id, hello] : hellos) {
-    const LaneHistory* lane = HasHistory(hello) ? LaneOf(hellos, hello, name) : nullptr;
-    if (lane != nullptr && (newest == nullptr || rank(*newest) < rank(*lane))) newest = lane;
+  for (const auto& [id, hello, history] : memories) {
+    if (!HasHistory(*hello)) continue;
+    if (newest == nullptr || rank(*newest) < rank(*history)) newest = history;
   }
   return newest;
 }
@@ -129,8 +140,9 @@ void SortByIndex(std::vector<RecoveredLane>& lanes) {
 Ballot StagedLast(const Hello& hello, const std::map<std::string, RecoveredLane>& lanes) {
   Ballot last;
   for (const LaneHistory& history : hello.lanes) {
-    if (!history.staged.has_value()) continue;
-    if (history.staged->round != lanes.at(history.name).last_verdict + 1) continue;
+    const auto lane = lanes.find(history.name);
+    if (!history.staged.has_value() || lane == lanes.end()) continue;
+    if (history.staged->round != lane->second.last_verdict + 1) continue;
     last = std::max(last, history.staged->ballot);
   }
   return last;
@@ -181,25 +193,32 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
       listed.insert(id);
     }
   }
+  std::set<WorkerId> remembering;
+  for (const WorkerId& id : list) {
+    const auto it = hellos.find(id);
+    if (it != hellos.end() && HasHistory(it->second)) remembering.insert(id);
+  }
   std::map<std::string, RecoveredLane> lanes;
   std::set<WorkerId> behind;
   std::set<WorkerId> conflicts;
-  for (const auto& [id, hello] : hellos) {
-    if (!HasHistory(hello)) continue;
-    for (const LaneHistory& lane : hello.lanes) lanes[lane.name].name = lane.name;
-  }
-  for (auto& [name, lane] : lanes) {
-    const LaneHistory& newest = *NewestHistory(hellos, name);
+  Histories histories = HistoriesOf(hellos);
+  for (auto& [name, memories] : histories) {
+    ForgetWhatIsOver(memories, remembering);
+    const LaneHistory* const found = NewestHistory(memories);
+    if (found == nullptr) continue;  // It is over.
+    const LaneHistory& newest = *found;
+    RecoveredLane& lane = lanes[newest.name];
+    lane.name = newest.name;
     lane.kind = newest.kind;
     lane.lane = newest.lane;
     lane.last_verdict = newest.last_verdict;
     lane.chain = newest.chain;
     lane.verdicts = newest.verdicts;
     lane.committed = newest.committed;
-    const bool in_flight = IsStagedByAny(hellos, newest);
+    const bool in_flight = IsStagedByAny(memories, newest);
     for (const auto& [id, hello] : hellos) {
       if (!HasHistory(hello)) continue;
-      const LaneHistory* mine = LaneOf(hellos, hello, name);
+      const LaneHistory* mine = memories.Of(id);
       if (lane.verdicts.empty() && mine != nullptr) {
         if (const StagedValue* staged = StagedNewest(*mine, newest)) {
           lane.verdicts = mine->verdicts;
@@ -242,21 +261,22 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
   // value names tensors by index, so the job goes on with its layout; a worker that remembers
   // another layout joins anew.
   for (auto& [name, lane] : lanes) {
+    const LaneMemories& memories = histories.at(name);
     const LaneHistory* base = nullptr;
     LayoutRank highest;
     for (const WorkerId& id : list) {
-      const LaneHistory* mine = current(id) ? LaneOf(hellos, hellos.at(id), name) : nullptr;
+      const LaneHistory* mine = current(id) ? memories.Of(id) : nullptr;
       if (mine == nullptr) continue;
       const LayoutRank rank = RankOf(*mine, lane.last_verdict + 1, staged_last.at(id));
       if (base != nullptr && !(highest < rank)) continue;
       base = mine;
       highest = rank;
     }
-    if (base == nullptr) base = NewestHistory(hellos, name);
+    if (base == nullptr) base = NewestHistory(memories);
     if (base == nullptr) continue;  // No worker remembers it.
     lane.layout = base->layout;
     for (const WorkerId& id : list) {
-      const LaneHistory* mine = current(id) ? LaneOf(hellos, hellos.at(id), name) : nullptr;
+      const LaneHistory* mine = current(id) ? memories.Of(id) : nullptr;
       if (mine == nullptr) continue;
       if (!Agree(mine->layout, lane.layout)) {
         behind.insert(id);
@@ -271,8 +291,9 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
   decision.conflicts.assign(conflicts.begin(), conflicts.end());
 
   for (auto& [name, lane] : lanes) {
+    const LaneMemories& memories = histories.at(name);
     for (const WorkerId& id : decision.members) {
-      const LaneHistory* mine = LaneOf(hellos, hellos.at(id), name);
+      const LaneHistory* mine = memories.Of(id);
       if (mine == nullptr || !mine->staged.has_value()) continue;
       if (mine->staged->round != lane.last_verdict + 1) continue;
       if (!lane.adopted.has_value() || lane.adopted->ballot < mine->staged->ballot) {
@@ -280,7 +301,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
       }
     }
     for (const WorkerId& id : decision.members) {
-      const LaneHistory* mine = LaneOf(hellos, hellos.at(id), name);
+      const LaneHistory* mine = memories.Of(id);
       if (lane.adopted.has_value() && mine != nullptr && mine->staged.has_value() &&
           mine->staged->round == lane.adopted->round &&
           mine->staged->value_ballot == lane.adopted->value_ballot) {
@@ -300,14 +321,14 @@ std::string Describe(const Orphan& orphan) {
                       absl::StrJoin(orphan.holders, ", "));
 }
 
-uint64_t LedgerNeed(const RecoveredLane& lane, const std::map<WorkerId, Hello>& hellos) {
+uint64_t LedgerNeed(const RecoveredLane& lane, const Histories& histories) {
   uint64_t holders = 0;
   uint64_t ranges = lane.committed.ranges.size();
-  for (const auto& [id, hello] : hellos) {
-    for (const LaneHistory& history : hello.lanes) {
-      if (history.name != lane.name || !history.leased.epoch.exists()) continue;
+  if (const auto memories = histories.find(lane.name); memories != histories.end()) {
+    for (const auto& [id, hello, history] : memories->second) {
+      if (!history->leased.epoch.exists()) continue;
       ++holders;
-      ranges += history.leased.ranges.size() + history.resumed.size();
+      ranges += history->leased.ranges.size() + history->resumed.size();
     }
   }
   if (lane.adopted.has_value() && lane.adopted->value.samples.has_value()) {

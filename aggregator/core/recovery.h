@@ -8,6 +8,10 @@
 // round runs again. A process without memory knows nothing about verdicts, so it never counts
 // towards the majority that has to be back.
 //
+// The same holds for the lane of a call, unless it is over. A worker that has let it go and one
+// that was lost before may not know that all others have let it go since, so that it is gone. Its
+// name may be that of another lane by now.
+//
 // The decision depends on which workers are back:
 //
 //   - every member of the newest list, with memory: recover;
@@ -34,6 +38,7 @@
 #include <vector>
 
 #include "aggregator/core/config.h"
+#include "aggregator/core/histories.h"
 #include "aggregator/core/note.h"
 #include "protocol/messages.h"
 
@@ -59,7 +64,7 @@ struct RecoveredLane {
 };
 
 // The most that the ledger of the lane's samples needs, with what these workers hold.
-uint64_t LedgerNeed(const RecoveredLane& lane, const std::map<WorkerId, Hello>& hellos);
+uint64_t LedgerNeed(const RecoveredLane& lane, const Histories& histories);
 
 struct RecoveryDecision {
   RecoveryStep step = RecoveryStep::kWait;

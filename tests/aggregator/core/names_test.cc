@@ -228,6 +228,56 @@ TEST(Names, Fault_A1_ARecoveryKeepsWhoHasForgottenWhatOthersRemember) {
   }
 }
 
+TEST(Names, Fault_A1_ACallThatOnlyALostWorkerRemembersIsOver) {
+  Calls t;
+  t.Call("call/x");
+  t.Call("call/x");
+  Hello a = t.a.MakeHello();
+  Hello b = t.b.MakeHello();
+  Hello lost = b;
+  lost.worker = "lost";
+  const auto of_x = [](Hello& hello) {
+    return std::find_if(hello.lanes.begin(), hello.lanes.end(),
+                        [](const LaneHistory& lane) { return lane.name == "call/x"; });
+  };
+  const LaneIndex index = of_x(lost)->lane;
+  // The others have let the call go since they go on without it.
+  for (Hello* hello : {&a, &b}) {
+    ++hello->membership.generation.counter;
+    hello->lanes.erase(of_x(*hello));
+  }
+  RecoveryFacts facts;
+  const auto decide = [&] {
+    return DecideRecovery({{"a", a}, {"b", b}, {"lost", lost}}, facts, Rules{});
+  };
+  const auto lane_of = [](const RecoveryDecision& decision) -> const RecoveredLane* {
+    for (const RecoveredLane& lane : decision.lanes) {
+      if (lane.name == "call/x") return &lane;
+    }
+    return nullptr;
+  };
+  RecoveryDecision decision = decide();
+  EXPECT_THAT(decision.members, ElementsAre("a", "b")) << "they need not remember it";
+  EXPECT_EQ(lane_of(decision), nullptr);
+  // Its name is that of another lane, which has fewer rounds.
+  LaneHistory later;
+  later.name = "call/x";
+  later.kind = LaneKind::kCall;
+  later.lane = index + 3;
+  for (Hello* hello : {&a, &b}) hello->lanes.push_back(later);
+  decision = decide();
+  EXPECT_THAT(decision.members, ElementsAre("a", "b"));
+  ASSERT_NE(lane_of(decision), nullptr);
+  EXPECT_EQ(lane_of(decision)->lane, later.lane);
+  EXPECT_EQ(lane_of(decision)->last_verdict, 0u);
+  // Without anybody who goes on, what is left is all that there is.
+  a.membership = b.membership = Membership{};
+  facts.forced = true;
+  decision = decide();
+  ASSERT_NE(lane_of(decision), nullptr);
+  EXPECT_EQ(lane_of(decision)->last_verdict, 2u);
+}
+
 TEST(Names, Fault_A1_AreLetGoAfterARestartToo) {
   Calls t;
   t.CallOthers(3);
