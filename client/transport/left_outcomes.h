@@ -29,8 +29,8 @@ inline constexpr size_t kMostLeftOutcomes = 16384;
 
 class LeftOutcomes {
  public:
-  // Returns the handle of the outcome that is dropped for it. REQUIRES: none is kept for this handle
-  // yet, and handles only grow.
+  // Returns the handle of the outcome that is dropped for it. REQUIRES: nothing is kept for this
+  // handle, and handles only grow.
   std::optional<LaneHandle> Keep(LaneHandle handle, std::string name, RoundOutcome outcome) {
     std::optional<LaneHandle> dropped;
     if (const auto before = by_name_.find(name); before != by_name_.end()) {
