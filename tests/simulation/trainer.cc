@@ -639,7 +639,7 @@ void WorkerProcess::Do(client::Deliver& deliver) { EndRound(deliver.lane, delive
 // Passes rounds that end without a message to this trainer: those that were aborted before it began
 // them, and calls that went on without it.
 void WorkerProcess::CatchUp(Lane& lane) {
-  while (lane.phase == LanePhase::kIdle) {
+  while (lane.phase == LanePhase::kIdle && lane.placed) {
     const auto next = lane.verdicts.find(lane.last + 1);
     if (next == lane.verdicts.end()) return;
     const VerdictRecord record = next->second;
