@@ -401,6 +401,7 @@ stage_bench() {
   report step-time "$python" tests/bench/step/step_time.py "${step[@]}"
   [[ "$mode" == nightly ]] || return 0
   report many "$python" tests/bench/many/many.py
+  report names "$python" tests/bench/names/names.py
   report timeline_bench build/release/benchmarks/timeline_bench
   report timeline-cost "$python" tests/bench/step/step_time.py --timeline --models 600x32,5M \
     --workers 2 --steps 30 --turns 9 --most 1

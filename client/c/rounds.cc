@@ -331,6 +331,12 @@ basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
   // Every worker contributes one byte: the sum is complete when all have called.
   const std::string lane = absl::StrCat("call/barrier/", basin::c::Text(name));
+  // One that stayed open has ended meanwhile, and its name was let go: this call is for that one.
+  const auto left = worker->client().Left(lane);
+  if (!left.ok()) return Return(left.status(), error);
+  if (left->has_value()) {
+    return Hand(worker->client().Wait(**left, Timeout(timeout)), nullptr, error);
+  }
   const auto registered =
       worker->client().Register(lane, basin::LaneKind::kCall, {{"here", basin::DType::kU8, {1}}});
   if (!registered.ok()) return Return(registered.status(), error);

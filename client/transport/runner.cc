@@ -249,10 +249,25 @@ Runner::LaneShell* Runner::Find(LaneHandle lane) {
 }
 
 void Runner::FreeIfGone(LaneHandle handle) {
-  const LaneShell* lane = Find(handle);
-  if (lane == nullptr || !lane->gone || !lane->IsOver()) return;
+  LaneShell* lane = Find(handle);
+  if (lane == nullptr || !lane->gone || lane->IsAwaited()) return;
+  const bool leaves = lane->ended.has_value();
+  if (leaves) {
+    const auto dropped = left_.Keep(handle, std::move(lane->name), *std::move(lane->ended));
+    if (dropped.has_value()) Forget(*dropped);
+  }
   lanes_.erase(handle);
   if (dependencies_.timeline != nullptr) dependencies_.timeline->Forget(handle);
+  if (!leaves) Forget(handle);
+}
+
+std::optional<RoundOutcome> Runner::TakeLeft(LaneHandle handle) {
+  std::optional<RoundOutcome> outcome = left_.Take(handle);
+  if (outcome.has_value()) Forget(handle);
+  return outcome;
+}
+
+void Runner::Forget(LaneHandle handle) {
   if (dependencies_.forget != nullptr) dependencies_.forget(handle);
 }
 
@@ -279,7 +294,9 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
   }
   dependencies_.memory->BeginRound(begin.lane);
   KeepResultsOf(*lane);
+  // Those of the call before, if nobody has waited for it.
   lane->ended.reset();
+  if (const auto before = left_.Named(lane->name); before.has_value()) TakeLeft(*before);
   return absl::OkStatus();
 }
 
@@ -406,7 +423,11 @@ absl::Status Runner::Withdraw(const WithdrawRound& withdraw, RoundDone ended, ab
 absl::Status Runner::EndTrainerSide(LaneHandle handle, RoundDone ended, const Event& call,
                                     absl::Time now) {
   LaneShell* lane = Find(handle);
-  if (lane == nullptr) return NoLane(handle);
+  if (lane == nullptr) {
+    // It has failed, and the lane is gone.
+    const RoundOutcome* left = left_.Find(handle);
+    return left != nullptr && !left->ok() ? left->status() : NoLane(handle);
+  }
   // The round failed while the trainer was pushing.
   if (lane->round.has_value() && lane->round->outcome.has_value()) {
     return lane->round->outcome->status();
@@ -425,7 +446,10 @@ absl::Status Runner::EndTrainerSide(LaneHandle handle, RoundDone ended, const Ev
 
 void Runner::Wait(LaneHandle handle, absl::Time deadline, RoundDone done, absl::Time now) {
   LaneShell* lane = Find(handle);
-  if (lane == nullptr) return done(NoLane(handle));
+  if (lane == nullptr) {
+    const std::optional<RoundOutcome> left = TakeLeft(handle);
+    return done(left.has_value() ? *left : RoundOutcome(NoLane(handle)));
+  }
   const auto refuse = [&](const std::string& why) {
     done(wire::ToStatus(
         {ErrorCode::kFailedPrecondition, absl::StrCat("Lane ", lane->name, ": ", why)}));
@@ -455,7 +479,10 @@ void Runner::AwaitValue(LaneHandle lane, absl::Time deadline, const StatusDone& 
 
 void Runner::Await(LaneHandle handle, ValueWaiter waiter, absl::Time now) {
   LaneShell* lane = Find(handle);
-  if (lane == nullptr) return waiter.done(NoLane(handle));
+  if (lane == nullptr) {
+    const RoundOutcome* left = left_.Find(handle);
+    return waiter.done(left != nullptr ? *left : RoundOutcome(NoLane(handle)));
+  }
   if (lane->ended.has_value()) return waiter.done(RoundOutcome(*lane->ended));
   if (!lane->round.has_value() || lane->value_waiter.has_value()) {
     const char* why = lane->round.has_value() ? "another thread already waits for its value."
@@ -513,8 +540,8 @@ void Runner::ReportPrepared() {
 
 bool Runner::Outstanding(LaneHandle lane) const {
   const auto found = lanes_.find(lane);
-  return found != lanes_.end() &&
-         (found->second.round.has_value() || found->second.ended.has_value());
+  if (found == lanes_.end()) return left_.Find(lane) != nullptr;
+  return found->second.round.has_value() || found->second.ended.has_value();
 }
 
 void Runner::Abandon(StatusDone done, absl::Time now) {

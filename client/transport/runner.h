@@ -33,6 +33,7 @@
 #include "client/transport/channel.h"
 #include "client/transport/contribution.h"
 #include "client/transport/gate.h"
+#include "client/transport/left_outcomes.h"
 #include "client/transport/mapped_memory.h"
 #include "client/transport/outcome.h"
 #include "client/transport/staging.h"
@@ -59,7 +60,7 @@ struct RunnerDependencies {
   Gate* gate = nullptr;
   MappedMemory* memory = nullptr;
   std::shared_ptr<Timeline> timeline = nullptr;  // Null: nothing is recorded.
-  // The handle means nothing any more, and its last outcome was taken. May be null.
+  // The handle means nothing any more, and its last outcome was taken or dropped. May be null.
   std::function<void(LaneHandle)> forget = nullptr;
 };
 
@@ -161,6 +162,9 @@ class Runner {
   void Wait(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now);
   // Whether a round has begun whose outcome has not been taken.
   bool Outstanding(LaneHandle lane) const;
+  // The handle under which the outcome of the last call with this name can be taken, if nobody has,
+  // and its lane was let go since.
+  std::optional<LaneHandle> Left(const std::string& name) const { return left_.Named(name); }
   // Calls `done` when the memory of every round is released.
   void Abandon(StatusDone done, absl::Time now);
   void Leave(bool forget, StatusDone done, absl::Time now);
@@ -242,10 +246,10 @@ class Runner {
     LeaseDone lease_waiter;
     BatchDone batch_waiter;
 
-    // Nobody waits, and no outcome is left to take.
-    bool IsOver() const {
-      return !round.has_value() && !ended.has_value() && waiter == nullptr &&
-             !value_waiter.has_value() && lease_waiter == nullptr && batch_waiter == nullptr;
+    // Somebody waits for something of it, or will get it.
+    bool IsAwaited() const {
+      return round.has_value() || waiter != nullptr || value_waiter.has_value() ||
+             lease_waiter != nullptr || batch_waiter != nullptr;
     }
   };
   struct Fetch {
@@ -316,8 +320,13 @@ class Runner {
 
   // Rounds and waits; runner.cc.
   LaneShell* Find(LaneHandle lane);
-  // Frees what belongs to a lane that is gone, unless something of it is still awaited.
+  // Frees what belongs to a lane that is gone, unless something of it is still awaited. An outcome
+  // that nobody has taken is left.
   void FreeIfGone(LaneHandle lane);
+  // Takes what is left of a lane that is gone.
+  std::optional<RoundOutcome> TakeLeft(LaneHandle lane);
+  // The handle means nothing any more.
+  void Forget(LaneHandle lane);
   static PayloadPtr Lend(RoundShell& round, Contribution& contribution, uint64_t& begin);
   void PushBegun(LaneHandle lane, PushedParts& parts, absl::Time now);
   void PushMore(LaneHandle lane, const PushedParts& parts, absl::Time now);
@@ -356,6 +365,7 @@ class Runner {
   bool stream_refused_ = false;  // One did not come up, and none has since.
 
   std::map<LaneHandle, LaneShell> lanes_;
+  LeftOutcomes left_;                            // Of lanes that are not among these any more.
   std::map<LaneIndex, std::string> lane_names_;  // As last received.
   std::map<BlobName, ServedBlob> served_;
   std::vector<SendBlob> held_back_;  // While the gate is closed.

@@ -334,6 +334,11 @@ absl::StatusOr<bool> Worker::Outstanding(LaneHandle lane) {
   });
 }
 
+absl::StatusOr<std::optional<LaneHandle>> Worker::Left(const std::string& name) {
+  using Handle = absl::StatusOr<std::optional<LaneHandle>>;
+  return calls_.Do([&name](Runner& runner, absl::Time) { return Handle(runner.Left(name)); });
+}
+
 RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<Source> sources,
                                absl::Span<const RoundResult::Destination> destinations,
                                absl::Duration timeout) {

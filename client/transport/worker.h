@@ -42,6 +42,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,7 +115,8 @@ class Worker {
   // Idempotent; adds the tensors that are new. The handle of a gradient lane stays valid for the
   // life of the worker. That of a call lane does until the next round of it has ended, and then for
   // as long as the job has no more than half of limits.lane_names names; a call with a handle that
-  // means nothing any more is kNotFound, and the name is registered again.
+  // means nothing any more is kNotFound, and the name is registered again. An outcome that was not
+  // taken before can be taken all the same, until a call with this name begins.
   absl::StatusOr<Registration> Register(const std::string& lane, LaneKind kind,
                                         const std::vector<TensorSpec>& tensors);
 
@@ -165,6 +167,9 @@ class Worker {
   RoundOutcome Wait(LaneHandle lane, absl::Duration timeout);
   // Whether a round of the lane has begun whose outcome has not been taken.
   absl::StatusOr<bool> Outstanding(LaneHandle lane);
+  // The handle under which the outcome of the last call with this name can be taken, if nobody has,
+  // and its lane was let go since.
+  absl::StatusOr<std::optional<LaneHandle>> Left(const std::string& name);
 
   // Begin, Push, Commit, Wait and CopyTo in one, with one wait for the loop. A destination may be
   // the memory of its source, and is unchanged if no worker contributed to the tensor.

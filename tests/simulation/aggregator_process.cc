@@ -106,6 +106,15 @@ void AggregatorProcess::OnMessage(ConnectionId id, ToAggregator& message) {
   const bool before = recovering();
   const WorkerId worker = hello != nullptr ? hello->worker : WorkerId();
   if (hello != nullptr) lists_[worker] = hello->membership;
+  if (hello != nullptr && world_.scenario.calls > 0) {
+    std::map<std::string, Remembered>& remembered = remembered_[worker];
+    remembered.clear();
+    for (const LaneHistory& lane : hello->lanes) {
+      const std::optional<Life> life = world_.LifeIn(connection.worker, lane.name);
+      if (!life.has_value()) continue;
+      remembered[lane.name] = {lane.lane, lane.last_verdict, lane.chain, *life};
+    }
+  }
   recovering_ = refused_ = false;
   if (hello != nullptr) world_.Notice(Trigger::kHello, connection.worker, index_);
   if (!alive_) return;
@@ -217,6 +226,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   verdicts_in_step_ = 0;
   const absl::Time now = ToAbsl(world_.queue.now());
   Decide(event, now, actions_);
+  if (world_.scenario.calls > 0) FollowLives();
   if (job() != nullptr) world_.table_rows.See(*job());
   if (const char* table = world_.table_rows.Refused(); table != nullptr) {
     return Require(absl::InternalError(
@@ -312,7 +322,8 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
     world_.checker.Fail(Invariant::kNoted, absl::StrCat(name(), " ", what, " without a note."));
   };
   for (const aggregator::Action& action : actions) {
-    const bool full = world_.scenario.config.max_lanes < world_.scenario.lanes.size();
+    const Scenario& scenario = world_.scenario;
+    const bool full = scenario.calls == 0 && scenario.config.max_lanes < scenario.lanes.size();
     if (full && std::holds_alternative<aggregator::IdleLane>(action)) {
       world_.coverage.Saw(Sight::kMadeRoom);
     }
@@ -394,15 +405,15 @@ void AggregatorProcess::Do(aggregator::Send& send) {
   world_.Narrate(Detail::kAll, name(),
                  [&] { return absl::StrCat("-> p", worker, " ", Narrate(send.message)); });
   if (auto* verdict = std::get_if<Verdict>(&send.message)) {
-    if (const auto lane = ModelOf(verdict->lane); lane.has_value()) {
+    if (const auto lane = LifeAt(verdict->lane); lane.has_value()) {
       world_.checker.OnVerdictSent(index_, recoveries_, *lane, verdict->record, Recovered());
     }
     ++verdicts_in_step_;
     world_.Notice(Trigger::kVerdict, worker, index_);
   } else if (auto* welcome = std::get_if<Welcome>(&send.message)) {
-    for (const LaneLayout& layout : welcome->layouts) models_[layout.lane] = layout.name;
+    for (const LaneLayout& layout : welcome->layouts) Tell(it->second, layout);
     for (const LastVerdicts& last : welcome->verdicts) {
-      const auto lane = ModelOf(last.lane);
+      const auto lane = LifeAt(last.lane);
       if (!lane.has_value()) continue;
       for (const VerdictRecord& record : last.verdicts) {
         world_.checker.OnVerdictSent(index_, recoveries_, *lane, record, Recovered());
@@ -410,7 +421,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
     }
     world_.Notice(Trigger::kWelcome, worker, index_);
   } else if (auto* layout = std::get_if<LaneLayout>(&send.message)) {
-    models_[layout->lane] = layout->name;
+    Tell(it->second, *layout);
   } else if (auto* prepared = std::get_if<Prepared>(&send.message)) {
     if (prepared->ballot != prepared->value_ballot) {
       world_.coverage.Saw(prepared->value.outcome == Outcome::kCommitted ? Sight::kAdoptedCommitted
@@ -422,9 +433,9 @@ void AggregatorProcess::Do(aggregator::Send& send) {
       const aggregator::Worker& lessee = job()->workers[slot];
       if (lessee.session != send.session) continue;
       const aggregator::Lane& lane = job()->lanes[leased->lane];
-      if (const auto model = ModelOf(leased->lane); model.has_value()) {
+      if (const auto life = LifeAt(leased->lane); life.has_value()) {
         world_.checker.LeaseSent(
-            worker, *model,
+            worker, *life,
             {lane.next, lane.ledger.epoch().number, lane.ledger.HeldBy(lessee.incarnation).Runs()});
       }
     }
@@ -560,17 +571,96 @@ void AggregatorProcess::Do(aggregator::Note& note) {
     orphaned_ = Knowledge();
   }
   const aggregator::Job* job = core().FindJob(kJobName);
-  world_.Noted(note, job == nullptr ? core().config().term : job->term);
+  world_.Noted(note, LifeNamed(note.lane), job == nullptr ? core().config().term : job->term);
 }
 
 void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }
 
-// The core names lanes by index, the checker by their place in the model. The names come from what
-// was sent to workers, because the core may give the index to another lane in the same step.
-std::optional<uint32_t> AggregatorProcess::ModelOf(LaneIndex lane) const {
-  const auto name = models_.find(lane);
-  if (name == models_.end()) return std::nullopt;
-  return world_.LaneByName(name->second);
+// ---- the lives of lanes. The core names lanes by index, the checker by their lives.
+
+void AggregatorProcess::FollowLives() {
+  bool recovers = job() != nullptr && (job()->state() == aggregator::JobState::kRecovering ||
+                                       job()->state() == aggregator::JobState::kHalted);
+  for (const aggregator::Action& action : actions_) {
+    const auto* note = std::get_if<aggregator::Note>(&action);
+    if (note == nullptr) continue;
+    recovers |= note->kind == NoteKind::kRecovering || note->kind == NoteKind::kRecovered;
+  }
+  if (recovers || job() == nullptr) {
+    lives_.clear();
+    let_go_.clear();
+  }
+  for (auto it = lives_.begin(); it != lives_.end();) {
+    const auto& [index, followed] = *it;
+    if (job()->lanes.Has(index)) {
+      ++it;
+      continue;
+    }
+    world_.checker.lives.LetGo(followed.life);
+    let_go_.insert(world_.checker.lives.ModelOf(followed.life));
+    it = lives_.erase(it);
+  }
+  if (job() == nullptr) return;
+  for (const aggregator::Lane& lane : job()->lanes) {
+    const auto [it, fresh] = lives_.emplace(lane.index, Followed{0, lane.next});
+    Followed& followed = it->second;
+    if (fresh) {
+      const uint32_t model = *world_.LaneByName(lane.name);
+      if (recovers) {
+        followed.life = RecoveredLife(lane, model);
+        world_.checker.lives.Recovered(followed.life);
+      } else {
+        followed.life = world_.checker.lives.Registered(model, let_go_.count(model) > 0);
+      }
+    }
+    if (lane.next != followed.next && lane.next != followed.next + 1) {
+      world_.checker.Fail(Invariant::kOneLife,
+                          absl::StrCat(name(), ", lane ", lane.name, ": round ", lane.next,
+                                       " comes after round ", followed.next, "."));
+    }
+    followed.next = lane.next;
+  }
+}
+
+Life AggregatorProcess::RecoveredLife(const aggregator::Lane& lane, uint32_t model) const {
+  std::optional<Life> life;
+  for (const auto& [worker, lanes] : remembered_) {
+    const auto found = lanes.find(lane.name);
+    if (found == lanes.end()) continue;
+    const Remembered& known = found->second;
+    if (known.last + 1 != lane.next || known.chain != lane.chain) continue;
+    if (known.lane == lane.index) return known.life;
+    life = known.life;  // Aggregators that did not know of each other gave it two indexes.
+  }
+  return life.value_or(world_.checker.lives.Latest(model));
+}
+
+Life AggregatorProcess::LifeOf(const LaneLayout& layout) const {
+  if (const auto followed = lives_.find(layout.lane); followed != lives_.end()) {
+    return followed->second.life;
+  }
+  return *world_.LaneByName(layout.name);
+}
+
+std::optional<Life> AggregatorProcess::LifeNamed(const std::string& name) const {
+  const std::optional<uint32_t> model = world_.LaneByName(name);
+  if (!model.has_value() || world_.scenario.calls == 0) return model;
+  if (job() != nullptr) {
+    const std::optional<LaneIndex> index = job()->lanes.IndexOf(name);
+    if (index.has_value() && lives_.count(*index) > 0) return lives_.at(*index).life;
+  }
+  return world_.checker.lives.Latest(*model);
+}
+
+std::optional<Life> AggregatorProcess::LifeAt(LaneIndex lane) const {
+  const auto found = told_.find(lane);
+  return found == told_.end() ? std::nullopt : std::optional<Life>(found->second);
+}
+
+void AggregatorProcess::Tell(ConnectionId session, const LaneLayout& layout) {
+  const Life life = LifeOf(layout);
+  told_[layout.lane] = life;
+  if (world_.scenario.calls > 0) world_.checker.lives.LaidOut(session, layout.lane, life);
 }
 
 std::string AggregatorProcess::Explain() const {

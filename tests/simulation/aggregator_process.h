@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "tests/simulation/checker.h"
+#include "tests/simulation/lives.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
@@ -95,7 +96,16 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   // No sample is lost, and none has two holders.
   void CheckSamples();
   void PlantIn(Reduction& reduction);
-  std::optional<uint32_t> ModelOf(LaneIndex lane) const;
+  // Learns from the core which lanes it has now, and which it has let go in this step.
+  void FollowLives();
+  // In which life a lane is that the core has recovered.
+  Life RecoveredLife(const aggregator::Lane& lane, uint32_t model) const;
+  Life LifeOf(const LaneLayout& layout) const;
+  // The life of the lane that has the name now, or had it last; absent if no lane has it.
+  std::optional<Life> LifeNamed(const std::string& name) const;
+  std::optional<Life> LifeAt(LaneIndex lane) const;
+  // A worker in this session is told the layout.
+  void Tell(ConnectionId session, const LaneLayout& layout);
 
   World& world_;
   const uint32_t index_;
@@ -118,7 +128,24 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   uint32_t recoveries_ = 0;                  // How many have begun.
   bool recovering_ = false;                  // It began or ended a recovery in this step.
   bool refused_ = false;                     // It refused a worker in this step.
-  std::map<LaneIndex, std::string> models_;  // The names of the lanes.
+  // The lives of the lanes, as the workers were told them: the core may give an index to another
+  // lane in the step in which it says the last about this one.
+  std::map<LaneIndex, Life> told_;
+  // Where lanes are let go: those of the core's lanes now, and their next rounds; the names that it
+  // has let go; and what workers remembered in their last hellos.
+  struct Followed {
+    Life life = 0;
+    RoundNumber next = 0;
+  };
+  std::map<LaneIndex, Followed> lives_;
+  std::set<uint32_t> let_go_;
+  struct Remembered {
+    LaneIndex lane = 0;
+    RoundNumber last = 0;
+    uint64_t chain = 0;
+    Life life = 0;
+  };
+  std::map<WorkerId, std::map<std::string, Remembered>> remembered_;
   uint32_t verdicts_in_step_ = 0;
 
   std::vector<aggregator::Action> actions_;

@@ -55,6 +55,8 @@ const char* InvariantName(Invariant invariant) {
       return "I7, everything refused is noted";
     case Invariant::kSamples:
       return "I8, every sample once";
+    case Invariant::kOneLife:
+      return "I9, each life of a name is one contract";
     case Invariant::kLiveness:
       return "liveness, every round gets a verdict";
     case Invariant::kContract:
@@ -186,13 +188,14 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
     // The next loop checks whether two aggregators may give two verdicts at all.
     if (SameEffect(other.record.value, record.value)) continue;
     Fail(Invariant::kOneVerdict,
-         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
+         absl::StrCat("Lane ", ModelOf(lane).name, ", round ", record.round,
                       ": one chain hash, two values: ", DescribeRecord(other.record), " and ",
                       DescribeRecord(record), "."));
     return;
   }
   ++verdicts_;
   CheckCalls(lane, record);
+  CheckLife(lane, record, {aggregator, life});
   CheckLate(lane, record);
   CheckDeferred(lane, record);
   CheckSamples(lane, record);
@@ -203,12 +206,10 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
     if (ChainBefore(lane, record) != ChainBefore(lane, other.record)) continue;
     // A second verdict of one round is excused only if no worker that knew the first one took part.
     const bool known = recovered.Has(lane, record.round, other.record.chain);
-    const bool excluded = 2 * scenario_.settings.min_workers > scenario_.settings.max_workers &&
-                          !memory_lost_ && !crowded_ && !finished_;
     const bool same_life = other.aggregator == aggregator && other.life == life;
-    if (known || excluded || same_life) {
+    if (known || !MayFork() || same_life) {
       Fail(Invariant::kOneVerdict,
-           absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
+           absl::StrCat("Lane ", ModelOf(lane).name, ", round ", record.round,
                         " has two verdicts: ", DescribeRecord(other.record), " from aggregator ",
                         other.aggregator, ", and ", DescribeRecord(record), " from aggregator ",
                         aggregator,
@@ -221,6 +222,35 @@ void Checker::OnVerdictSent(uint32_t aggregator, uint32_t life, uint32_t lane,
   sent.push_back({record, aggregator, life});
 }
 
+bool Checker::MayFork() const {
+  const JobSettings& settings = scenario_.settings;
+  return 2 * settings.min_workers <= settings.max_workers || memory_lost_ || crowded_ || finished_;
+}
+
+void Checker::CheckLife(uint32_t lane, const VerdictRecord& record,
+                        const std::pair<uint32_t, uint32_t>& by) {
+  if (ModelOf(lane).kind != LaneKind::kCall || scenario_.calls == 0) return;
+  if (record.value.outcome != Outcome::kCommitted) return;
+  for (const Contributor& contributor : record.value.contributors) {
+    const auto found = contributions_.find({lane, record.round, contributor.incarnation});
+    const std::string wrong =
+        found == contributions_.end()
+            ? "is counted in a round that it has not begun in this life of the name"
+            : lives.Counted(found->second.key, {lane, record.round, by}, MayFork());
+    if (wrong.empty()) continue;
+    Fail(Invariant::kOneLife,
+         absl::StrCat("Lane ", ModelOf(lane).name, ", round ", record.round, ": ",
+                      contributor.worker, "@", ToString(contributor.incarnation), " ", wrong, "."));
+  }
+}
+
+void Checker::Settled(const std::string& worker, uint32_t lane, uint64_t key, RoundNumber round) {
+  const std::string wrong = lives.Settled(key, lane, round, MayFork());
+  if (wrong.empty()) return;
+  Fail(Invariant::kOneLife, absl::StrCat("Worker ", worker, ", lane ", ModelOf(lane).name,
+                                         ", round ", round, ": its call ", wrong, "."));
+}
+
 void Checker::CheckCalls(uint32_t lane, const VerdictRecord& record) {
   const Contribution* first = nullptr;
   for (const Contributor& contributor : record.value.contributors) {
@@ -229,7 +259,7 @@ void Checker::CheckCalls(uint32_t lane, const VerdictRecord& record) {
     if (first == nullptr) first = &found->second;
     if (found->second.call == first->call) continue;
     Fail(Invariant::kCountedOnce,
-         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": worker ",
+         absl::StrCat("Lane ", ModelOf(lane).name, ", round ", record.round, ": worker ",
                       contributor.worker, " was counted in another call than its own."));
   }
 }
@@ -239,7 +269,7 @@ void Checker::CheckLate(uint32_t lane, const VerdictRecord& record) {
       !record.value.late.empty() && scenario_.config.late_policy == aggregator::LatePolicy::kCarry;
   if (record.value.late_carries != carries) {
     Fail(Invariant::kCountedOnce,
-         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
+         absl::StrCat("Lane ", ModelOf(lane).name, ", round ", record.round,
                       ": the verdict says that what was late ", carries ? "is lost" : "is not lost",
                       ", against the late policy."));
   }
@@ -250,7 +280,7 @@ void Checker::CheckLate(uint32_t lane, const VerdictRecord& record) {
                     [&](const Contributor& contributor) { return contributor.worker == late; });
     if (!counted && scenario_.late_percent > 0) continue;
     Fail(Invariant::kCountedOnce,
-         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": worker ",
+         absl::StrCat("Lane ", ModelOf(lane).name, ", round ", record.round, ": worker ",
                       late, " was left out because it was late",
                       counted ? ", and is counted." : ", though nobody is to be left out."));
   }
@@ -269,7 +299,7 @@ void Checker::CheckDeferred(uint32_t lane, const VerdictRecord& record) {
     }
     if (wrong.empty()) continue;
     Fail(Invariant::kCountedOnce,
-         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": ",
+         absl::StrCat("Lane ", ModelOf(lane).name, ", round ", record.round, ": ",
                       contributor.worker, "@", ToString(contributor.incarnation), " ", wrong, "."));
   }
 }
@@ -322,7 +352,7 @@ bool Checker::WasCounted(uint32_t lane, const VerdictRecord& record, uint64_t ke
 
 void Checker::CheckSamples(uint32_t lane, const VerdictRecord& record) {
   const std::string where =
-      absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round, ": ");
+      absl::StrCat("Lane ", ModelOf(lane).name, ", round ", record.round, ": ");
   const std::optional<uint64_t> chain = ChainBefore(lane, record);
   SampleProgress before;
   if (chain.has_value()) before = samples_[{lane, *chain}];
@@ -388,7 +418,7 @@ void Checker::SamplesKnown(const std::string& worker, uint32_t lane, uint64_t ch
   const auto found = samples_.find({lane, chain});
   if (found == samples_.end() || found->second == committed) return;
   Fail(Invariant::kSamples,
-       absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name, ": knows ",
+       absl::StrCat("Worker ", worker, ", lane ", ModelOf(lane).name, ": knows ",
                     IntervalSet(committed.ranges).count(), " committed samples of epoch ",
                     committed.epoch.number, ", but its last verdict has ",
                     IntervalSet(found->second.ranges).count(), " of epoch ",
@@ -403,7 +433,7 @@ void Checker::Leased(uint32_t process, const std::string& worker, uint32_t lane,
                     (held.ranges.empty() || sent->second.epoch == held.epoch.number);
   if (same) return;
   Fail(Invariant::kSamples,
-       absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name, ": holds ",
+       absl::StrCat("Worker ", worker, ", lane ", ModelOf(lane).name, ": holds ",
                     IntervalSet(held.ranges).count(), " samples of epoch ", held.epoch.number,
                     ", but ", IntervalSet(sent->second.held).count(), " of epoch ",
                     sent->second.epoch, " are leased to it."));
@@ -446,14 +476,14 @@ std::optional<uint64_t> Checker::Passed(uint32_t process, const std::string& wor
 bool Checker::Follows(uint32_t process, const std::string& worker, uint32_t lane,
                       const VerdictRecord& record) {
   ProcessLane& known = LaneOf(process, lane);
-  const std::string& name = scenario_.lanes[lane].name;
+  const std::string& name = ModelOf(lane).name;
   if (record.round != known.last + 1) {
     Fail(Invariant::kOneVerdict,
          absl::StrCat("Worker ", worker, ", lane ", name, ": round ", record.round,
                       " ended after round ", known.last, "."));
     return false;
   }
-  if (ExtendChain(known.chain, record.round, record.value) != record.chain) {
+  if (known.knows_chain && ExtendChain(known.chain, record.round, record.value) != record.chain) {
     Fail(Invariant::kOneVerdict,
          absl::StrCat("Worker ", worker, ", lane ", name, ": the verdict of round ", record.round,
                       " does not extend the chain of what it was told before."));
@@ -470,6 +500,7 @@ bool Checker::Follows(uint32_t process, const std::string& worker, uint32_t lane
   }
   known.last = record.round;
   known.chain = record.chain;
+  known.knows_chain = true;
   known.staged = 0;
   known.sent.insert(record.chain);
   return true;
@@ -503,7 +534,7 @@ std::optional<uint64_t> Checker::Applied(uint32_t process, const std::string& wo
   const auto [it, fresh] = states_.emplace(std::make_pair(lane, record.chain), after);
   if (!fresh && it->second != after) {
     Fail(Invariant::kSameBytes,
-         absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name, ": after round ",
+         absl::StrCat("Worker ", worker, ", lane ", ModelOf(lane).name, ": after round ",
                       record.round,
                       " its parameters differ from those of a worker that applied the same "
                       "verdict."));
@@ -518,7 +549,7 @@ std::optional<uint64_t> Checker::SumOf(uint32_t lane, const VerdictRecord& recor
   for (TensorIndex tensor = 0; tensor < record.value.layout_version; ++tensor) {
     if (!HasResult(record.value, tensor) || tensor >= tensors.size()) continue;
     const uint32_t chunks =
-        ChunkCount(*TensorBytes(scenario_.lanes[lane].tensors[tensors[tensor]]));
+        ChunkCount(*TensorBytes(ModelOf(lane).tensors[tensors[tensor]]));
     // A sum does not depend on indexes, and tensors may have other indexes in another lineage.
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
       const Chunk* got = staged.Find(tensor, chunk);
@@ -533,7 +564,7 @@ void Checker::CaughtUp(const std::string& worker, uint32_t lane, uint64_t chain,
   const std::optional<uint64_t> expected = StateAfter(lane, chain);
   if (!expected.has_value() || *expected == state) return;
   Fail(Invariant::kSameBytes,
-       absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name,
+       absl::StrCat("Worker ", worker, ", lane ", ModelOf(lane).name,
                     ": it has applied the results that it had kept, and its parameters differ from "
                     "those of the others."));
 }
@@ -550,7 +581,7 @@ void Checker::Joins(const std::string& worker, uint32_t lane, const Generation& 
   Boundary& boundary = boundaries_[{lane, joined}];
   if (boundary.joined.has_value() && boundary.joined != state) {
     Fail(Invariant::kSameBytes,
-         absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name,
+         absl::StrCat("Worker ", worker, ", lane ", ModelOf(lane).name,
                       ": it joins with generation ", ToString(joined),
                       " and another state than another worker."));
   }
@@ -563,7 +594,7 @@ void Checker::CheckBoundary(uint32_t lane, const Generation& joined, const Bound
   for (const auto& [worker, state] : boundary.served) {
     if (state == *boundary.joined) continue;
     Fail(Invariant::kSameBytes,
-         absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name,
+         absl::StrCat("Worker ", worker, ", lane ", ModelOf(lane).name,
                       ": it serves a state to those who join with generation ", ToString(joined),
                       " that is not the one with which their first round begins."));
   }
@@ -571,7 +602,7 @@ void Checker::CheckBoundary(uint32_t lane, const Generation& joined, const Bound
 
 void Checker::CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,
                          const std::vector<uint32_t>& tensors, const StagedChunks& staged) {
-  const LaneModel& model = scenario_.lanes[lane];
+  const LaneModel& model = ModelOf(lane);
   const RoundValue& value = record.value;
   const std::string where =
       absl::StrCat("Lane ", model.name, ", round ", record.round, ", at worker ", worker);

@@ -14,6 +14,8 @@
 //   I8  every sample of an epoch is committed once, and held by at most one live worker; none is
 //   lost,
 //       and all workers that have one verdict agree about it
+//   I9  each life of a name of calls is one contract (lives.h): who is counted in a round has begun
+//       it in this life, a call is counted and settled once, in one life, and rounds go up by one
 //   L   once faults stop, every round that was begun gets a verdict
 //
 // The checker excuses a fork of a lineage (two verdicts of one round) only where the guarantee
@@ -39,6 +41,7 @@
 #include <vector>
 
 #include "protocol/messages.h"
+#include "tests/simulation/lives.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
 #include "tests/world/client_shell.h"
@@ -55,6 +58,7 @@ enum class Invariant : uint8_t {
   kBoundedBytes,  // I6
   kNoted,         // I7
   kSamples,       // I8
+  kOneLife,       // I9
   kLiveness,      // L
   kContract,      // A core asked its runner for something impossible.
 };
@@ -113,6 +117,7 @@ using StagedChunks = world::StagedChunks<Chunk>;
 struct ProcessLane {
   RoundNumber last = 0;  // The round of the last verdict.
   uint64_t chain = 0;
+  bool knows_chain = true;  // Not if it named the lane of a call only after some rounds.
   uint64_t staged = 0;  // The chain after a verdict of what it staged; 0 for nothing.
   RoundNumber staged_round = 0;
   Ballot staged_ballot;
@@ -131,9 +136,13 @@ struct Knowledge {
   bool Has(uint32_t lane, RoundNumber round, uint64_t chain) const;
 };
 
+// A lane is given by its life; see lives.h.
 class Checker {
  public:
-  Checker(const Scenario& scenario, const EventQueue& queue) : scenario_(scenario), queue_(queue) {}
+  Checker(const Scenario& scenario, const EventQueue& queue)
+      : lives(static_cast<uint32_t>(scenario.lanes.size())), scenario_(scenario), queue_(queue) {}
+
+  Lives lives;
 
   bool failed() const { return violation_.invariant != Invariant::kNone; }
   const Violation& violation() const { return violation_; }
@@ -201,6 +210,9 @@ class Checker {
   std::optional<uint64_t> Passed(uint32_t process, const std::string& worker, uint32_t lane,
                                  const VerdictRecord& record);
 
+  // The trainer of the contribution with this key gets the outcome of the round.
+  void Settled(const std::string& worker, uint32_t lane, uint64_t key, RoundNumber round);
+
   // A trainer would now serve its state of the lane to those who have joined with the generation;
   // and such a worker has the state with which its first round begins.
   void Serves(const std::string& worker, uint32_t lane, const Generation& joined, uint64_t state);
@@ -247,7 +259,12 @@ class Checker {
   uint64_t verdicts() const { return verdicts_; }
 
  private:
+  const LaneModel& ModelOf(uint32_t lane) const { return scenario_.lanes[lives.ModelOf(lane)]; }
+  // Whether the guarantee that a job has one history may have ended.
+  bool MayFork() const;
   void CheckCalls(uint32_t lane, const VerdictRecord& record);
+  void CheckLife(uint32_t lane, const VerdictRecord& record,
+                 const std::pair<uint32_t, uint32_t>& by);
   void CheckLate(uint32_t lane, const VerdictRecord& record);
   void CheckDeferred(uint32_t lane, const VerdictRecord& record);
   std::string WhyNotDeferred(uint32_t lane, const VerdictRecord& record,

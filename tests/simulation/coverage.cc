@@ -123,7 +123,12 @@ const char* SightName(Sight sight) {
                                            "different calls at the same place",
                                            "refused for its optimizer",
                                            "late contribution counted with the next",
-                                           "late contribution lost with the next"};
+                                           "late contribution lost with the next",
+                                           "name let go",
+                                           "name needed when a worker was asked to let it go",
+                                           "question about a name void after another round",
+                                           "call under a name that was let go before",
+                                           "call begun anew when its name went"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }
@@ -188,11 +193,10 @@ std::string Missing(const Coverage& coverage) {
   // after ten idle minutes. A lane that waits for memory would wait for the whole run. Members that
   // lost their donor before they had its state are released. A trainer calls at the wrong time once
   // in some ten thousand jobs. No fault changes the settings of a job. Connections have no
-  // addresses. No job has so many names that lanes are let go: tests/scenarios/names_test.cc has.
+  // addresses.
   static constexpr const char* kOutOfReach[] = {
       "note lease_refused", "note job_ended", "note job_set", "note address_refused",
-      "note lane_waits_for_memory", "state lost with its donors", "call refused", "message LetGo",
-      "message LaneGone",
+      "note lane_waits_for_memory", "state lost with its donors", "call refused",
       // The tests of these rows are in tests/aggregator/core/tables_test.cc: another run that ends
       // a halt or a recovery, an operator who ends one in which no worker remembers the run,
       // members that are left out or lost at rare moments, and messages that our clients never

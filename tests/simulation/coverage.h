@@ -78,8 +78,13 @@ enum class Sight : uint8_t {
   kOtherOptimizer,     // A worker was refused because of the numbers of its optimizer.
   kDeferred,           // What was late was counted with the next contribution of its worker.
   kDeferredLost,       // It was not, because that one was not counted either.
+  kNameLetGo,          // A worker forgot a call, because all had let its name go.
+  kLetGoLater,         // A worker was asked to let a name go that it still needed.
+  kLetGoVoid,          // It had another verdict of the call before it could answer.
+  kNameAgain,          // A call began under a name that had been let go.
+  kBegunAnew,          // A call was in flight when its name went, and began anew.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kDeferredLost) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kBegunAnew) + 1;
 
 const char* SightName(Sight sight);
 

@@ -14,7 +14,7 @@
 namespace basin::simulation {
 
 Scenario MakeScenario(const Options& options) {
-  Scenario scenario = DrawScenario(options.seed, options.late);
+  Scenario scenario = DrawScenario(options.seed, options.late, options.names);
   if (options.faults.has_value()) {
     std::vector<Fault> kept;
     for (const uint32_t position : *options.faults) {
@@ -52,7 +52,7 @@ Options Shrink(const Options& options, Invariant invariant, uint32_t max_runs) {
   if (options.faults.has_value()) {
     kept = *options.faults;
   } else {
-    kept.resize(DrawScenario(options.seed).faults.size());
+    kept.resize(MakeScenario(options).faults.size());
     std::iota(kept.begin(), kept.end(), 0);
   }
   Options best = options;
@@ -95,7 +95,8 @@ std::string ReplayCommand(const Options& options) {
   if (options.bug != PlantedBug::kNone) {
     absl::StrAppend(&command, " --plant ", PlantedBugName(options.bug));
   }
-  return absl::StrCat(command, options.late ? " --late" : "", " --verbose");
+  return absl::StrCat(command, options.late ? " --late" : "", options.names ? " --names" : "",
+                      " --verbose");
 }
 
 }  // namespace basin::simulation

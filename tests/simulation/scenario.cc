@@ -52,6 +52,33 @@ void DrawKinds(Random random, std::vector<LaneModel>& lanes) {
   for (size_t i = all ? 0 : 1; i < lanes.size(); ++i) lanes[i].kind = LaneKind::kCall;
 }
 
+// A job that trains, and makes calls before each step, under so many names that its workers let go
+// of those that are idle.
+void MakeNames(Random random, Scenario& scenario) {
+  scenario.calls = static_cast<uint32_t>(random.Between(1, 3));
+  scenario.rounds += static_cast<uint32_t>(random.Between(1, 4));
+  scenario.lanes.resize(1);
+  scenario.lanes[0].kind = LaneKind::kGradient;
+  // So many lanes stay; all calls of a step are among them.
+  const int64_t stay = scenario.calls + random.Between(1, 3);
+  const int64_t names = stay + random.Between(0, 3);
+  scenario.config.max_lane_names = static_cast<uint32_t>(2 * stay + random.Between(0, 1));
+  if (random.Chance(50)) {
+    const int64_t at_once = 1 + scenario.calls;
+    scenario.config.max_lanes = static_cast<uint32_t>(random.Between(at_once, 1 + names));
+  }
+  for (int64_t i = 0; i < names; ++i) {
+    LaneModel lane{absl::StrCat("call/", i), LaneKind::kCall, {}};
+    const int64_t tensors = random.Between(1, 2);
+    for (int64_t t = 0; t < tensors; ++t) {
+      const auto chunks = static_cast<uint64_t>(random.Between(1, 2));
+      lane.tensors.push_back(
+          {absl::StrCat("t", t), DType::kF32, {chunks * kChunkBytes / ElementSize(DType::kF32)}});
+    }
+    scenario.lanes.push_back(std::move(lane));
+  }
+}
+
 void DrawLimits(Random& random, Scenario& scenario) {
   aggregator::Config& config = scenario.config;
   config.frame_bytes = kChunkBytes * static_cast<uint64_t>(random.Between(1, 4));
@@ -160,7 +187,8 @@ Fault DrawFault(Random& random, const Scenario& scenario, FaultKind kind, SimTim
   } else {
     fault.trigger = static_cast<Trigger>(random.Between(1, kTriggers - 2));
     const int64_t workers = scenario.workers;
-    const int64_t lanes = static_cast<int64_t>(scenario.lanes.size());
+    const auto lanes =
+        static_cast<int64_t>(scenario.calls > 0 ? 1 + scenario.calls : scenario.lanes.size());
     const int64_t per_round = fault.trigger == Trigger::kReduce  ? 4
                               : fault.trigger == Trigger::kHello ? 1
                               : fault.trigger == Trigger::kPush || fault.trigger == Trigger::kResult
@@ -174,8 +202,8 @@ Fault DrawFault(Random& random, const Scenario& scenario, FaultKind kind, SimTim
 
 void DrawFaults(Random& random, Scenario& scenario) {
   // The approximate length of the run without faults.
-  const SimTime span =
-      scenario.rounds * (2 * scenario.step + 20 * scenario.latency) + 200 * kMillisecond;
+  const uint32_t rounds = scenario.rounds * (1 + scenario.calls);
+  const SimTime span = rounds * (2 * scenario.step + 20 * scenario.latency) + 200 * kMillisecond;
   scenario.heal_at = 2 * span;
   if (random.Chance(6)) return;  // Some runs have no faults.
   std::vector<FaultKind> kinds;
@@ -244,7 +272,8 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "count-late",
                                            "forget-deferred",
                                            "defer-counted",
-                                           "drop-deferred"};
+                                           "drop-deferred",
+                                           "let-go-early"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }
@@ -307,7 +336,12 @@ std::string Describe(const Scenario& scenario) {
       scenario.global_batch > 0 ? absl::StrCat(" in steps of ", scenario.global_batch) : "",
       scenario.target_batch > 0 ? absl::StrCat(", batches of ", scenario.target_batch, " samples")
                                 : "",
-      scenario.rounds_ahead > 0 ? ", joiners catch up" : "", "\n");
+      scenario.rounds_ahead > 0 ? ", joiners catch up" : "",
+      scenario.calls > 0 ? absl::StrCat(", ", scenario.calls, " calls before each step, of ",
+                                        config.max_lane_names, " names and ", config.max_lanes,
+                                        " lanes at most")
+                         : "",
+      "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
   }
@@ -317,7 +351,7 @@ std::string Describe(const Scenario& scenario) {
   return text;
 }
 
-Scenario DrawScenario(uint64_t seed, bool leaves_out) {
+Scenario DrawScenario(uint64_t seed, bool leaves_out, bool many_names) {
   Random random(Mix(seed, 0x5ce9a610));
   Scenario scenario;
   scenario.seed = seed;
@@ -326,6 +360,8 @@ Scenario DrawScenario(uint64_t seed, bool leaves_out) {
   scenario.spec = DrawSpec(random);
   scenario.lanes = DrawLanes(random, scenario.spec.op);
   DrawKinds(Random(Mix(seed, 0xca11)), scenario.lanes);
+  Random names(Mix(seed, 0x4a3e5));
+  if (names.Chance(12) || many_names) MakeNames(names, scenario);
   scenario.one_lane_at_a_time = random.Chance(40);
   scenario.skip_percent = random.Chance(50) ? static_cast<uint32_t>(random.Between(5, 60)) : 0;
   scenario.partial_models = random.Chance(20);

@@ -128,8 +128,9 @@ enum class PlantedBug : uint8_t {
   kForgetDeferred,     // Rules::forgets_deferred.
   kDeferCounted,       // A trainer adds to a contribution what was counted in the round before.
   kDropDeferred,       // A trainer drops what was late, though its next contribution may have it.
+  kLetGoEarly,         // Rules::lets_go_without_absent.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kDropDeferred) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kLetGoEarly) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 
@@ -141,6 +142,9 @@ struct Scenario {
   uint32_t rounds = 0;  // Per lane.
   std::vector<LaneModel> lanes;
   bool one_lane_at_a_time = false;  // One lane follows the other, instead of all at once.
+  // So many calls before each step of the first lane, under names that take turns. All other lanes
+  // are names of calls, more than the job keeps, so that idle ones are let go. 0: all lanes stay.
+  uint32_t calls = 0;
   // The trainers are scripts: a process that starts again begins with the first lane, wherever the
   // other workers are.
   bool scripts = false;
@@ -175,8 +179,9 @@ struct Scenario {
   PlantedBug bug = PlantedBug::kNone;
 };
 
-// `late`: workers that are late are left out, which some seeds draw anyway.
-Scenario DrawScenario(uint64_t seed, bool late = false);
+// `late`: workers that are late are left out. `names`: there are calls under many names. Some seeds
+// draw these anyway.
+Scenario DrawScenario(uint64_t seed, bool late = false, bool names = false);
 
 // Describes the run in a few lines: its size, its limits and its faults.
 std::string Describe(const Scenario& scenario);

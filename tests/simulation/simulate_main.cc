@@ -34,6 +34,7 @@ usage: basin-simulate [--seed N | --seeds A..B] [OPTION]...
   --quiet         only the result
   --jobs N        so many runs at once (default 1; with --seeds)
   --late          who is late is left out, with every seed and not only with some
+  --names         calls under many names, with every seed and not only with some
   --plant BUG     plant a bug around the cores, to see it found; `--plant list` lists them
   --coverage      with --seeds: how often everything happened
   --help          this text
@@ -45,6 +46,7 @@ examples:
   basin-simulate --seed 7 --verbose       # with every message
   basin-simulate --seeds 1..20000 --jobs 2
   basin-simulate --seed 7 --plant count-twice
+  basin-simulate --seeds 1..20000 --names # names that are let go and used again
 )";
 
 struct Arguments {
@@ -171,6 +173,10 @@ int Main(int argc, char** argv) {
     }
     if (flag == "--late") {
       arguments.options.late = true;
+      continue;
+    }
+    if (flag == "--names") {
+      arguments.options.names = true;
       continue;
     }
     if (flag == "--coverage") {

@@ -39,6 +39,23 @@ TEST(SimulationTest, WatchingDoesNotChangeTheRun) {
   }
 }
 
+TEST(SimulationTest, TheSameSeedIsTheSameRunWithManyNames) {
+  Coverage coverage;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    Options options;
+    options.seed = seed;
+    options.names = true;
+    const Result first = Simulate(options, Detail::kNone);
+    const Result second = Simulate(options, Detail::kAll);
+    EXPECT_FALSE(first.failed()) << first.violation.text << "\n" << ReplayCommand(options);
+    EXPECT_EQ(first.trace_hash, second.trace_hash) << ReplayCommand(options);
+    coverage.Add(first.coverage);
+  }
+  const auto seen = [&](Sight sight) { return coverage.sights[static_cast<uint32_t>(sight)]; };
+  EXPECT_GT(seen(Sight::kNameLetGo), kSeeds);
+  EXPECT_GT(seen(Sight::kNameAgain), kSeeds);
+}
+
 TEST(SimulationTest, SeedsDiffer) {
   Options options;
   options.seed = 1;
@@ -67,6 +84,7 @@ struct Planted {
   PlantedBug bug;
   std::vector<Invariant> seen_as;  // One of these.
   uint64_t seeds;                  // A seed up to this one must show it.
+  bool names = false;              // All seeds have calls under many names.
 };
 
 class PlantedBugTest : public testing::TestWithParam<Planted> {};
@@ -76,6 +94,7 @@ TEST_P(PlantedBugTest, IsSeen) {
   const Planted& planted = GetParam();
   Options options;
   options.bug = planted.bug;
+  options.names = planted.names;
   for (options.seed = 1; options.seed <= planted.seeds; ++options.seed) {
     const Result result = Simulate(options, Detail::kNone);
     if (!result.failed()) continue;
@@ -124,7 +143,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kCountLate, {Invariant::kCountedOnce}, 200},
                     Planted{PlantedBug::kForgetDeferred, {Invariant::kCountedOnce}, 500},
                     Planted{PlantedBug::kDeferCounted, {Invariant::kCountedOnce}, 500},
-                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 5000}),
+                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 5000},
+                    Planted{PlantedBug::kLetGoEarly, {Invariant::kOneLife}, 10000, true}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;
@@ -199,6 +219,8 @@ TEST(ShrinkTest, TheCommandNamesWhatIsLeft) {
             "basin-simulate --seed 7 --faults 0,2 --rounds 1 --plant lose-ack --verbose");
   options.faults->clear();
   EXPECT_THAT(ReplayCommand(options), testing::HasSubstr("--faults none"));
+  options.names = true;
+  EXPECT_THAT(ReplayCommand(options), testing::HasSubstr("--names"));
 }
 
 }  // namespace

@@ -39,34 +39,40 @@ void WorkerProcess::Start() {
   ActAfter(random_.Between(0, 50) * kMillisecond);
 }
 
+void WorkerProcess::AddLane(uint32_t model) {
+  const Scenario& scenario = world_.scenario;
+  Lane& lane = lanes_.emplace_back();
+  lane.model = lane.life = model;
+  lane.state = checkpoint_.lanes[model];
+  lane.states[0] = checkpoint_.lanes[model];
+  if (MayGo(lane)) LeaveLife(lane);
+  std::vector<uint32_t> tensors(scenario.lanes[model].tensors.size());
+  std::iota(tensors.begin(), tensors.end(), 0);
+  random_.Shuffle(tensors);
+  if (scenario.partial_models && tensors.size() > 1 && random_.Chance(40)) {
+    lane.absent.push_back(tensors.back());
+    tensors.pop_back();
+  }
+  lane.known = std::move(tensors);
+}
+
 // Each process registers its lanes and tensors in its own order; some lack a tensor, for good or
-// for a while.
+// for a while. Names that may go are registered when they are used.
 void WorkerProcess::Register() {
   const Scenario& scenario = world_.scenario;
-  std::vector<uint32_t> models(scenario.lanes.size());
+  std::vector<uint32_t> models(world_calls_ > 0 ? 1 : scenario.lanes.size());
   std::iota(models.begin(), models.end(), 0);
   random_.Shuffle(models);
   // The lanes are complete first, because the core's first answers may name any lane.
-  for (const uint32_t model : models) {
-    Lane& lane = lanes_.emplace_back();
-    lane.model = model;
-    lane.state = checkpoint_.lanes[model];
-    lane.states[0] = checkpoint_.lanes[model];
-    std::vector<uint32_t> tensors(scenario.lanes[model].tensors.size());
-    std::iota(tensors.begin(), tensors.end(), 0);
-    random_.Shuffle(tensors);
-    if (scenario.partial_models && tensors.size() > 1 && random_.Chance(40)) {
-      lane.absent.push_back(tensors.back());
-      tensors.pop_back();
-    }
-    lane.known = std::move(tensors);
-  }
-  for (const Lane& lane : lanes_) {
-    const LaneModel& model = scenario.lanes[lane.model];
-    client::RegisterTensors request{model.name, model.kind, {}};
-    for (const uint32_t tensor : lane.known) request.tensors.push_back(model.tensors[tensor]);
-    Step(request);
-  }
+  for (const uint32_t model : models) AddLane(model);
+  for (const Lane& lane : lanes_) Register(lane);
+}
+
+void WorkerProcess::Register(const Lane& lane) {
+  const LaneModel& model = world_.scenario.lanes[lane.model];
+  client::RegisterTensors request{model.name, model.kind, {}};
+  for (const uint32_t tensor : lane.known) request.tensors.push_back(model.tensors[tensor]);
+  Step(request);
 }
 
 // Returns whether a fault of the scenario makes this trainer do something in this step.
@@ -107,7 +113,9 @@ void WorkerProcess::Act(uint32_t wait, SimTime scheduled) {
     case Phase::kJoining: {
       if (drained_) return Leave();
       uint64_t state = 0;
-      for (const Lane& lane : lanes_) state = Mix(state + lane.model, lane.state.value_or(0));
+      for (const Lane& lane : lanes_) {
+        if (!MayGo(lane)) state = Mix(state + lane.model, lane.state.value_or(0));
+      }
       Step(client::DeclareReady{checkpoint_.step, state});
       return;
     }
@@ -132,7 +140,7 @@ void WorkerProcess::Train() {
     CatchUp(lane);
     if (lane.phase == LanePhase::kPushing) pushing.push_back(handle);
     waiting |= lane.phase == LanePhase::kWaiting;
-    least = std::min(least, lane.last);
+    if (!MayGo(lane)) least = std::min(least, lane.last);
   }
   // A refused call must not look like a refused begin; see Do(Refused).
   const bool begun = std::all_of(pushing.begin(), pushing.end(),
@@ -168,6 +176,11 @@ void WorkerProcess::Train() {
   const bool leases =
       std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.leases; });
   if (leases && random_.Chance(80)) return ActAfter(random_.Between(1, 5) * kMillisecond);
+  if (world_calls_ > 0) {
+    if (!MakeCalls(step)) BeginLane(0);
+    if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000));
+    return;
+  }
   std::vector<uint32_t> handles(lanes_.size());
   std::iota(handles.begin(), handles.end(), 0);
   // The turn is the same on every worker: the order of the model.
@@ -188,6 +201,50 @@ void WorkerProcess::Train() {
     if (world_.scenario.one_lane_at_a_time) break;
   }
   if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000));
+}
+
+bool WorkerProcess::MakeCalls(RoundNumber step) {
+  constexpr uint32_t kMostTries = 50;
+  const bool in_turn = world_.scenario.one_lane_at_a_time;
+  if (calls_of_ != step) {
+    calls_of_ = step;
+    calls_ = CallsOf(step);
+    if (!in_turn) random_.Shuffle(calls_);
+    tries_ = 0;
+  }
+  if (calls_.empty()) return false;
+  do {
+    const std::optional<uint32_t> handle = Name(calls_.back());
+    if (!handle.has_value() || phase_ != Phase::kTraining) return true;
+    BeginLane(*handle);
+    if (!InFlight(*handle) && ++tries_ < kMostTries) return true;  // It was refused.
+    calls_.pop_back();
+  } while (!in_turn && !calls_.empty() && phase_ == Phase::kTraining);
+  return true;
+}
+
+// The same on all workers.
+std::vector<uint32_t> WorkerProcess::CallsOf(RoundNumber step) const {
+  Random random(Mix(Mix(world_.scenario.seed, 0xca115), step));
+  std::vector<uint32_t> models(world_.scenario.lanes.size() - 1);
+  std::iota(models.begin(), models.end(), 1);
+  random.Shuffle(models);
+  models.resize(world_calls_);
+  return models;
+}
+
+std::optional<uint32_t> WorkerProcess::Name(uint32_t model) {
+  const auto known = handles_.find(model);
+  if (known == handles_.end()) {
+    handles_[model] = static_cast<uint32_t>(lanes_.size());
+    AddLane(model);
+  } else if (core_.lanes()[known->second].index.has_value() && random_.Chance(50)) {
+    return known->second;  // It uses the handle that it has, which may mean nothing soon.
+  }
+  const uint32_t handle = handles_.at(model);
+  Register(lanes_[handle]);
+  if (random_.Chance(30)) return std::nullopt;
+  return handle;
 }
 
 bool WorkerProcess::WaitsForBatch(uint32_t handle) {
@@ -224,7 +281,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   Lane& lane = lanes_[handle];
   const Scenario& scenario = world_.scenario;
   const LaneModel& model = scenario.lanes[lane.model];
-  const RoundNumber step = lane.last + 1;
+  const RoundNumber step = MayGo(lane) ? calls_of_ : lane.last + 1;
   if (!lane.absent.empty() && random_.Chance(30)) {
     // A frozen layer wakes up, so the layout grows in the middle of the job.
     client::RegisterTensors request{model.name, model.kind, {}};
@@ -562,8 +619,9 @@ void WorkerProcess::TakeResults(uint32_t handle) {
 std::optional<ResultFrame> WorkerProcess::HeldResults(const Lane& of) const {
   for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
     const Lane& lane = lanes_[handle];
+    if (lane.forgotten || !lane.knows_life || !of.knows_life || lane.life != of.life) continue;
     const std::optional<StagedValue>& held = core_.lanes()[handle].settlement.staged();
-    if (lane.model != of.model || lane.layout != of.layout || !of.index.has_value()) continue;
+    if (lane.layout != of.layout || !of.index.has_value()) continue;
     if (!held.has_value() || held->value.outcome != Outcome::kCommitted) continue;
     const world::StagedChunks<Chunk>& staged = shell_.staged(handle);
     ResultFrame frame{*of.index, held->round, held->value_ballot, {}, {}};
@@ -581,7 +639,7 @@ void WorkerProcess::Do(client::Deliver& deliver) { EndRound(deliver.lane, delive
 // Passes rounds that end without a message to this trainer: those that were aborted before it began
 // them, and calls that went on without it.
 void WorkerProcess::CatchUp(Lane& lane) {
-  while (lane.phase == LanePhase::kIdle) {
+  while (lane.phase == LanePhase::kIdle && lane.placed) {
     const auto next = lane.verdicts.find(lane.last + 1);
     if (next == lane.verdicts.end()) return;
     const VerdictRecord record = next->second;
@@ -604,7 +662,7 @@ bool WorkerProcess::WentWithout(const Lane& lane, const VerdictRecord& record) c
 
 void WorkerProcess::Pass(Lane& lane, const VerdictRecord& record) {
   world_.coverage.Saw(Sight::kCallWithout);
-  lane.state = world_.checker.Passed(index_, id(), lane.model, record);
+  lane.state = world_.checker.Passed(index_, id(), lane.life, record);
   Settle(lane, record);
 }
 
@@ -622,7 +680,7 @@ bool WorkerProcess::IsLate(const VerdictRecord& record) const {
 
 // Returns whether a value may leave out a contribution that the worker has committed.
 bool WorkerProcess::MayBeLeftOut(const Lane& lane, const VerdictRecord& record) const {
-  if (world_.checker.WasRejected(lane.model, record.round, id())) return true;
+  if (world_.checker.WasRejected(lane.life, record.round, id())) return true;
   if (IsLate(record)) return true;
   // A worker that joined in a pause when the value was already fixed only stages it. The verdict
   // may also come from an earlier aggregator, which did not know this life of the worker.
@@ -638,7 +696,7 @@ bool WorkerProcess::MayBeLeftOut(const Lane& lane, const VerdictRecord& record) 
   if (record.ballot.term == made_by && term_ == made_by) return false;
   // The first aggregator lost this worker (its lease ended) while its contribution was not
   // effective yet. The worker does not know that and is a member at the other aggregator.
-  if (world_.checker.WasDropped(lane.model, record.round, id(), made_by)) return true;
+  if (world_.checker.WasDropped(lane.life, record.round, id(), made_by)) return true;
   // The first aggregator lost it before the round opened, or recovered without it, so it was not in
   // the round at all.
   if (world_.checker.IsLost(id(), made_by)) return true;
@@ -652,6 +710,15 @@ bool WorkerProcess::MayBeLeftOut(const Lane& lane, const VerdictRecord& record) 
 void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   Lane& lane = lanes_[handle];
   lane.deadline = 0;
+  if (MayGo(lane)) {
+    if (lane.phase == LanePhase::kIdle) {
+      world_.checker.Fail(Invariant::kOneLife,
+                          absl::StrCat(name(), " gets an outcome of ",
+                                       world_.scenario.lanes[lane.model].name, ", round ",
+                                       record.round, ", and waits for none."));
+    }
+    world_.checker.Settled(id(), lane.life, lane.key, record.round);
+  }
   const bool mine = lane.phase != LanePhase::kIdle && lane.round == record.round;
   lane.phase = LanePhase::kIdle;
   CatchUp(lane);
@@ -676,7 +743,10 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
     world_.coverage.Saw(Sight::kLateCounted);
   }
   // The round went on without it while it pushed, before its script came to serve the boundary.
-  if (record.value.outcome == Outcome::kCommitted && mine && !counted) MissBoundary();
+  // A call whose name may go has no boundary.
+  if (record.value.outcome == Outcome::kCommitted && mine && !counted && !MayGo(lane)) {
+    MissBoundary();
+  }
   if (mine && lane.given.late.has_value()) {
     world_.coverage.Saw(counted ? Sight::kDeferred : Sight::kDeferredLost);
   }
@@ -702,7 +772,7 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
 
 void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
   const auto handle = static_cast<client::LaneHandle>(&lane - lanes_.data());
-  lane.state = world_.checker.Applied(index_, id(), lane.model, record, lane.layout,
+  lane.state = world_.checker.Applied(index_, id(), lane.life, record, lane.layout,
                                       shell_.staged(handle), lane.state);
   if (behind_ && HasState(lane)) Keep(lane, record);
   world_.Narrate(Detail::kNotable, name(), [&] {
@@ -710,7 +780,7 @@ void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
                         world_.scenario.lanes[lane.model].name);
   });
   if (core_.lanes()[handle].last_verdict == record.round) {
-    world_.checker.SamplesKnown(id(), lane.model, record.chain,
+    world_.checker.SamplesKnown(id(), lane.life, record.chain,
                                 core_.lanes()[handle].samples.committed);
   }
   if (record.value.abort_cause == AbortCause::kStepAgain) world_.coverage.Saw(Sight::kStepAgain);
@@ -728,6 +798,11 @@ void WorkerProcess::Settle(Lane& lane, const VerdictRecord& record) {
   lane.chain = record.chain;
   lane.verdicts.erase(lane.verdicts.begin(), lane.verdicts.upper_bound(record.round));
   lane.round = 0;
+  if (lane.asked.has_value() && record.round > *lane.asked) {
+    world_.coverage.Saw(Sight::kLetGoVoid);
+    lane.asked.reset();
+  }
+  if (MayGo(lane)) return;
   if (!behind_) checkpoint_.step = lane.last;
   if (!lane.state.has_value()) return;
   lane.states[lane.chain] = *lane.state;
@@ -772,6 +847,13 @@ void WorkerProcess::Do(client::FailRound& fail) {
       lane.phase = LanePhase::kIdle;
       lane.round = 0;
       return ActAfter(20 * kMillisecond);
+    case ErrorCode::kResourceExhausted:
+      if (!MayGo(lane)) return Evicted();
+      // There was no room for its name, until the workers have let others go.
+      lane.phase = LanePhase::kIdle;
+      calls_.push_back(lane.model);
+      ++tries_;
+      return ActAfter(20 * kMillisecond);
     default:
       return Evicted();
   }
@@ -798,9 +880,13 @@ void WorkerProcess::Do(client::RoundRejected& rejected) {
 // top.
 void WorkerProcess::Evicted() {
   position_ = 0;
+  calls_of_ = 0;
   EndBehind();
   world_.checker.MemoryLost();
   for (Lane& lane : lanes_) {
+    if (lane.forgotten) continue;
+    lane.placed = !MayGo(lane);
+    lane.enters = 0;
     lane.phase = LanePhase::kIdle;
     lane.round = 0;
     lane.deadline = 0;
@@ -809,7 +895,7 @@ void WorkerProcess::Evicted() {
     // Another lineage may begin with the same chain and other parameters.
     lane.states.clear();
     lane.prepared.reset();
-    world_.checker.LaneOf(index_, lane.model) = ProcessLane{};
+    world_.checker.LaneOf(index_, lane.life) = ProcessLane{};
   }
   if (phase_ != Phase::kTraining && phase_ != Phase::kLoading && phase_ != Phase::kDone) return;
   phase_ = Phase::kJoining;
@@ -827,7 +913,9 @@ void WorkerProcess::Do(client::Refused& refused) {
                         absl::StrCat("A call of ", name(), " was refused without a reason."));
   }
   // A begin that came too early is repeated later. After other refusals the round is in flight.
-  for (Lane& lane : lanes_) {
+  for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
+    Lane& lane = lanes_[handle];
+    if (world_calls_ > 0 && InFlight(handle)) continue;
     if (lane.phase == LanePhase::kPushing && lane.next == 0 && lane.round == 0) {
       lane.phase = LanePhase::kIdle;
     }
@@ -897,7 +985,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     lane.joined = lane.start->first;
     lane.chain = lane.start->second;
     lane.start.reset();
-    ProcessLane& known = world_.checker.LaneOf(index_, lane.model);
+    ProcessLane& known = world_.checker.LaneOf(index_, lane.life);
     known = ProcessLane{};
     known.last = lane.last;
     known.chain = lane.chain;
@@ -929,7 +1017,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
 // ---- state of a donor
 
 void WorkerProcess::Announce(const Lane& lane) {
-  if (!world_.scenario.broadcast || !lane.state.has_value()) return;
+  if (!world_.scenario.broadcast || !lane.state.has_value() || MayGo(lane)) return;
   const std::string& name = world_.scenario.lanes[lane.model].name;
   Step(Serve({name, kBlobName, lane.last}, {kBlobName, DType::kU8, {kBlobBytes}}, *lane.state));
 }
@@ -1163,6 +1251,7 @@ std::string WorkerProcess::Explain() const {
   std::string text = absl::StrCat(name(), " ", kPhases[static_cast<int>(phase_)],
                                   session_.has_value() ? "" : ", not connected");
   for (const Lane& lane : lanes_) {
+    if (lane.forgotten) continue;
     absl::StrAppend(&text, ", ", world_.scenario.lanes[lane.model].name, " after round ", lane.last,
                     lane.phase == LanePhase::kIdle      ? ""
                     : lane.phase == LanePhase::kPushing ? " pushes"

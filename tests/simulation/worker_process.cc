@@ -23,6 +23,7 @@ WorkerProcess::WorkerProcess(World& world, uint32_t index, uint32_t worker, clie
                              Checkpoint checkpoint)
     : Base(config),
       world_(world),
+      world_calls_(world.scenario.calls),
       index_(index),
       worker_(worker),
       random_(Mix(Mix(world.scenario.seed, 0x7a1), index)),
@@ -208,6 +209,7 @@ void WorkerProcess::StepNow(const client::Event& event) {
   ++world_.coverage.steps;
   actions_.clear();
   core_.Step(event, ToAbsl(world_.queue.now()), actions_);
+  if (world_calls_ > 0) PlaceLanes();
   for (client::Action& action : actions_) {
     if (!alive_ || world_.checker.failed()) return;
     world_.trace.Fold(action.index());
@@ -238,7 +240,7 @@ WorkerProcess::Lane* WorkerProcess::LaneAt(LaneIndex index) {
 // Reports to the checker what this life of the worker has contributed to the round in flight.
 void WorkerProcess::Record(Lane& lane) {
   if (lane.round == 0) return;
-  world_.checker.ContributionOf(lane.model, lane.round, incarnation_) = lane.given;
+  world_.checker.ContributionOf(lane.life, lane.round, incarnation_) = lane.given;
 }
 
 void WorkerProcess::Do(client::Send& send) {
@@ -266,6 +268,7 @@ void WorkerProcess::Do(client::Send& send) {
       // The trainer makes one call more than the others, which may not join it, so it starts over.
       world_.queue.After(kMillisecond, Happening::kTrainer, index_, kCallIsPostponed);
     }
+    if (world_.checker.lives.IsLater(lane->life)) world_.coverage.Saw(Sight::kNameAgain);
     lane->round = begin->round;
     Record(*lane);
     trigger = Trigger::kBegin;
@@ -274,9 +277,11 @@ void WorkerProcess::Do(client::Send& send) {
   } else if (const auto* staged = std::get_if<Staged>(&send.message)) {
     Lane* lane = LaneAt(staged->lane);
     if (lane != nullptr && lane->prepared.has_value() && lane->prepared->round == staged->round) {
-      world_.checker.StagedBy(index_, lane->model, *lane->prepared);
+      world_.checker.StagedBy(index_, lane->life, *lane->prepared);
     }
     trigger = Trigger::kStaged;
+  } else if (const auto* let_go = std::get_if<LetGo>(&send.message)) {
+    if (Lane* lane = LaneAt(let_go->lane); lane != nullptr) lane->asked.reset();
   }
   world_.Narrate(Detail::kAll, name(), [&] { return absl::StrCat("-> ", Narrate(send.message)); });
   if (trigger != Trigger::kTime) world_.Notice(trigger, index_, kNobody);
@@ -330,6 +335,9 @@ void WorkerProcess::Observe(const ToWorker& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
     incarnation_ = welcome->incarnation;
     term_ = welcome->term;
+    for (Lane& lane : lanes_) {
+      if (MayGo(lane)) lane.index.reset();  // It counts what this session says.
+    }
     for (const LaneLayout& layout : welcome->layouts) ObserveLayout(layout);
     for (const LastVerdicts& last : welcome->verdicts) {
       for (const VerdictRecord& record : last.verdicts) ObserveVerdict(last.lane, record);
@@ -342,14 +350,27 @@ void WorkerProcess::Observe(const ToWorker& message) {
   } else if (const auto* prepared = std::get_if<Prepared>(&message)) {
     if (Lane* lane = LaneAt(prepared->lane); lane != nullptr) {
       lane->prepared = *prepared;
-      world_.checker.PreparedFor(index_, lane->model, *prepared);
+      world_.checker.PreparedFor(index_, lane->life, *prepared);
     }
   } else if (const auto* changed = std::get_if<MembershipChanged>(&message)) {
+    const bool joins = changed->role == Role::kMember && core_.role() != Role::kMember;
+    for (Lane& lane : lanes_) {
+      if (!joins || !MayGo(lane)) continue;
+      lane.placed = false;
+      lane.enters = 0;
+    }
     for (const StartRound& start : changed->start) {
       for (Lane& lane : lanes_) {
-        if (world_.scenario.lanes[lane.model].name != start.lane) continue;
+        if (MayGo(lane) || world_.scenario.lanes[lane.model].name != start.lane) continue;
         lane.start = {start.round, start.chain};
       }
+    }
+  } else if (const auto* asked = std::get_if<LetGo>(&message)) {
+    ObserveQuestion(*asked);
+  } else if (const auto* gone = std::get_if<LaneGone>(&message)) {
+    if (Lane* lane = LaneAt(gone->lane); lane != nullptr) {
+      if (lane->phase != LanePhase::kIdle) world_.coverage.Saw(Sight::kBegunAnew);
+      LeaveLife(*lane);
     }
   } else if (const auto* drain = std::get_if<Drain>(&message)) {
     drained_ |= !drain->service;
@@ -360,7 +381,8 @@ void WorkerProcess::Observe(const ToWorker& message) {
 void WorkerProcess::ObserveLayout(const LaneLayout& layout) {
   for (Lane& lane : lanes_) {
     const LaneModel& model = world_.scenario.lanes[lane.model];
-    if (model.name != layout.name) continue;
+    if (model.name != layout.name || lane.forgotten) continue;
+    if (MayGo(lane)) EnterLife(lane, layout);
     lane.index = layout.lane;
     const size_t end = layout.first + layout.tensors.size();
     if (lane.layout.size() < end) lane.layout.resize(end);
@@ -389,6 +411,96 @@ void WorkerProcess::ObserveVerdict(LaneIndex index, const VerdictRecord& record)
     world_.coverage.Saw(lane->phase == LanePhase::kIdle ? Sight::kLateUnbegun : Sight::kLateBegun);
   }
   lane->verdicts[record.round] = record;
+}
+
+// ---- names that are let go
+
+std::optional<Life> WorkerProcess::LifeOf(const std::string& name) const {
+  for (const Lane& lane : lanes_) {
+    if (lane.forgotten || !lane.knows_life) continue;
+    if (world_.scenario.lanes[lane.model].name == name) return lane.life;
+  }
+  return std::nullopt;
+}
+
+void WorkerProcess::ObserveQuestion(const LetGo& asked) {
+  Lane* lane = LaneAt(asked.lane);
+  if (lane == nullptr) return;
+  const auto handle = static_cast<client::LaneHandle>(lane - lanes_.data());
+  if (!core_.lanes().Has(handle) || core_.lanes()[handle].IsIdle()) return;
+  world_.coverage.Saw(Sight::kLetGoLater);
+  lane->asked = asked.round;
+}
+
+void WorkerProcess::EnterLife(Lane& lane, const LaneLayout& layout) {
+  const std::optional<Life> life = world_.checker.lives.At(*session_, layout.lane);
+  if (!life.has_value() || (lane.knows_life && lane.life == *life)) return;
+  LeaveLife(lane);
+  lane.life = *life;
+  lane.knows_life = true;
+  lane.enters = layout.round;
+}
+
+// A call that is in flight is to be made in the next life.
+void WorkerProcess::LeaveLife(Lane& lane) {
+  lane.knows_life = lane.placed = false;
+  lane.enters = 0;
+  lane.asked.reset();
+  lane.round = lane.last = lane.joined = lane.left_out = 0;
+  lane.pushed_chunks = 0;
+  lane.chain = 0;
+  lane.state.reset();
+  lane.states.clear();
+  lane.late.reset();
+  lane.counted.reset();
+  lane.verdicts.clear();
+  lane.prepared.reset();
+  lane.index.reset();
+  lane.layout.clear();
+}
+
+void WorkerProcess::PlaceLanes() {
+  for (client::LaneHandle handle = 0; handle < lanes_.size(); ++handle) {
+    Lane& lane = lanes_[handle];
+    if (lane.placed || !lane.knows_life || !lane.index.has_value()) continue;
+    if (!core_.has_history() || !core_.lanes().Has(handle)) continue;
+    const client::Lane& core = core_.lanes()[handle];
+    if (!core.started || core.index != lane.index) continue;
+    if (lane.enters != 0 && core.next() != lane.enters) {
+      world_.checker.Fail(
+          Invariant::kOneLife,
+          absl::StrCat(name(), " goes on with round ", core.next(), " in another life of ",
+                       world_.scenario.lanes[lane.model].name, ", which is at round ", lane.enters,
+                       "."));
+    }
+    lane.placed = true;
+    lane.enters = 0;
+    lane.last = core.last_verdict;
+    lane.joined = core.next();
+    lane.chain = core.chain.value_or(0);
+    ProcessLane& known = world_.checker.LaneOf(index_, lane.life);
+    known = ProcessLane{};
+    known.last = lane.last;
+    known.chain = lane.chain;
+    known.knows_chain = core.chain.has_value();
+    lane.state.reset();
+    if (lane.last == 0) lane.state = 0;
+    lane.verdicts.erase(lane.verdicts.begin(), lane.verdicts.upper_bound(lane.last));
+  }
+}
+
+void WorkerProcess::Do(client::ForgetLane& forget) {
+  Lane& lane = lanes_[forget.lane];
+  if (lane.phase != LanePhase::kIdle) {
+    world_.checker.Fail(Invariant::kOneLife,
+                        absl::StrCat("The client of ", name(), " forgets a call of ",
+                                     world_.scenario.lanes[lane.model].name, " in flight."));
+  }
+  LeaveLife(lane);
+  lane.forgotten = true;
+  lane.take = 0;
+  handles_.erase(lane.model);
+  world_.coverage.Saw(Sight::kNameLetGo);
 }
 
 }  // namespace basin::simulation

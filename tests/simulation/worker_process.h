@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tests/simulation/checker.h"
+#include "tests/simulation/lives.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/ticker.h"
@@ -74,6 +75,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   bool leaving() const { return phase_ == Phase::kLeaving; }
   bool fenced() const { return fenced_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
+  // In which life it knows the lane of this name; absent if it does not.
+  std::optional<Life> LifeOf(const std::string& name) const;
   // The state of a lane after the verdict with this chain.
   std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
   std::string Explain() const;
@@ -105,6 +108,15 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
 
   struct Lane {
     uint32_t model = 0;            // The position in the scenario.
+    // For a name that may go: the life of its lane, once it is laid out, with the round of the
+    // layout; whether the trainer knows where it begins in this life; the round after which it was
+    // asked to let the name go, unless it has answered; whether the core has forgotten the lane.
+    Life life = 0;
+    bool knows_life = true;
+    RoundNumber enters = 0;
+    bool placed = true;
+    std::optional<RoundNumber> asked;
+    bool forgotten = false;
     std::vector<uint32_t> known;   // Tensors of the model by TensorHandle.
     std::vector<uint32_t> absent;  // Tensors of the model that this trainer does not have (yet).
     LanePhase phase = LanePhase::kIdle;
@@ -164,7 +176,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Do(client::RoundRejected& rejected);
   void Do(client::RoundHeldUp&) {}
   void Do(client::JobPaused&) {}
-  void Do(client::ForgetLane&) {}
+  void Do(client::ForgetLane& forget);
   void Do(client::Refused& refused);
   void Do(client::MembershipNow& now);
   void CheckRank(const client::MembershipNow& now);
@@ -189,13 +201,35 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Observe(const ToWorker& message);
   void ObserveLayout(const LaneLayout& layout);
   void ObserveVerdict(LaneIndex lane, const VerdictRecord& record);
+  void ObserveQuestion(const LetGo& asked);
   void CloseConnections();
+
+  // ---- names that are let go
+  // Whether the lane is that of a call that may go.
+  bool MayGo(const Lane& lane) const { return world_calls_ > 0 && !HasState(lane); }
+  // The layout may be that of another life.
+  void EnterLife(Lane& lane, const LaneLayout& layout);
+  static void LeaveLife(Lane& lane);
+  // Learns from the core where it begins in the lives that it has entered.
+  void PlaceLanes();
+  bool InFlight(uint32_t handle) const {
+    return core_.lanes().Has(handle) && core_.lanes()[handle].round.has_value();
+  }
+  // Begins calls of the step that are not made yet. Returns whether there are any.
+  bool MakeCalls(RoundNumber step);
+  std::vector<uint32_t> CallsOf(RoundNumber step) const;
+  // The handle of the name of this model, which is registered, once more or for the first time.
+  // Absent if its call is made later.
+  std::optional<uint32_t> Name(uint32_t model);
+
   Lane* LaneAt(LaneIndex index);
   void Record(Lane& lane);
 
   // The trainer (trainer.cc).
   void Leave();
+  void AddLane(uint32_t model);
   void Register();
+  void Register(const Lane& lane);
   void Train();
   void BeginLane(uint32_t handle);
   // Asks for samples, or returns some, now and then.
@@ -248,6 +282,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   bool Strikes(FaultKind kind, RoundNumber step, SimTime* duration = nullptr);
 
   World& world_;
+  const uint32_t world_calls_;  // Of each step, under names that may go.
   const uint32_t index_;
   const uint32_t worker_;
   Random random_;
@@ -275,6 +310,10 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   Incarnation incarnation_;
   Term term_ = 0;            // The term of that aggregator.
   std::vector<Lane> lanes_;  // By LaneHandle.
+  std::map<uint32_t, uint32_t> handles_;  // Of names that may go, by model.
+  RoundNumber calls_of_ = 0;              // The step of these calls, ...
+  std::vector<uint32_t> calls_;           // ... which are to be made, by model; the last one first.
+  uint32_t tries_ = 0;                    // How often one of them was refused.
   std::optional<WorkerId> donor_;
   Generation donor_since_;   // The last one with which others have joined, as far as it was told.
   Generation served_;        // The last one that ServeBoundary has noted.

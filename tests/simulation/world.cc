@@ -38,6 +38,7 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.reduces_different_calls = bug == PlantedBug::kDifferentCalls;
   rules.counts_late = bug == PlantedBug::kCountLate;
   rules.forgets_deferred = bug == PlantedBug::kForgetDeferred;
+  rules.lets_go_without_absent = bug == PlantedBug::kLetGoEarly;
   return rules;
 }
 
@@ -243,6 +244,10 @@ std::optional<uint32_t> World::LaneByName(const std::string& name) const {
     if (scenario.lanes[i].name == name) return i;
   }
   return std::nullopt;
+}
+
+std::optional<Life> World::LifeIn(uint32_t process, const std::string& name) const {
+  return workers_[process]->LifeOf(name);
 }
 
 void World::StartWorker(uint32_t worker) {
@@ -531,10 +536,9 @@ void World::StrikeCommand(const Fault& fault) {
   }
 }
 
-void World::Noted(const aggregator::Note& note, Term term) {
+void World::Noted(const aggregator::Note& note, std::optional<Life> lane, Term term) {
   using aggregator::NoteCause;
   using aggregator::NoteKind;
-  const auto lane = LaneByName(note.lane);
   switch (note.kind) {
     case NoteKind::kContributionRejected:
       // The worker may lose its connection before the message arrives, but the note stays.

@@ -55,7 +55,8 @@ class World {
 
   // Reports an event that a fault may wait for. The process that it names may be gone afterwards.
   void Notice(Trigger trigger, uint32_t worker, uint32_t aggregator);
-  void Noted(const aggregator::Note& note, Term term);
+  // `lane`: the life of the lane that the note is about.
+  void Noted(const aggregator::Note& note, std::optional<Life> lane, Term term);
   void ServiceDrained(AggregatorProcess& aggregator);
   std::optional<Fault> TakeTrainerFault(FaultKind kind, uint32_t worker, RoundNumber step);
   bool TakeStateFileFailure() { return std::exchange(state_file_fails_, false); }
@@ -69,6 +70,8 @@ class World {
   std::vector<const WorkerProcess*> AliveWorkers() const;
   void TrainerExits(WorkerProcess& process);
   std::optional<uint32_t> LaneByName(const std::string& name) const;
+  // In which life a worker process knows the lane of this name; absent if it does not.
+  std::optional<Life> LifeIn(uint32_t process, const std::string& name) const;
   uint32_t NextWait() { return ++waits_; }
 
  private:

@@ -310,7 +310,9 @@ typedef enum basin_lane_kind {
  * are valid until basin_close, and those of a call until its next round has ended, and then for as
  * long as the job has no more than half of limits.lane_names names (1024): with more, idle calls
  * are let go, and their handles are refused with BASIN_NOT_FOUND. A program with thousands of names
- * registers each of them again before it uses it, which costs nothing if it is still there. */
+ * registers each of them again before it uses it, which costs nothing if it is still there. The
+ * outcome of a call that was let go can still be waited for by its handle, until the next call with
+ * this name begins; the newest 16384 outcomes that nobody has waited for are kept. */
 BASIN_API basin_code basin_register(basin_worker* worker, const char* lane, basin_lane_kind kind,
                                     const basin_tensor* tensors, size_t count,
                                     uint32_t* lane_handle, uint32_t* handles, basin_error** error);
