@@ -163,8 +163,6 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     return refuse(ErrorCode::kResourceExhausted, why);
   }
   lane.last_used = scope.now;
-  // A worker that comes back describes what it has, and may answer what it was asked meanwhile.
-  if (!worker.HasRegistered(index)) job.lanes.Keep(index);
   const uint32_t before = lane.layout.version();
   TensorIndex guess = 0;
   for (const TensorSpec& spec : request.tensors) {
@@ -236,19 +234,28 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     return layout;
   };
   const bool is_first = scope.sessions[*worker.session].laid_out.insert(index).second;
-  SendTo(job, scope, slot, describe(is_first ? 0 : before));
-  if (!worker.HasRegistered(index)) {
-    worker.NoteRegistered(index);
-    if (lane.round.has_value() && lane.round->Has(slot)) {
-      OnRegistered(*lane.round, ScopeOf(job, scope, index), slot);
-    }
-  }
+  // A worker that learned that the name's lane before is gone, after it had registered this one,
+  // may have dropped the layout.
+  const bool dropped = lane.kind == LaneKind::kCall && worker.LayoutSeen(index) == 0;
+  SendTo(job, scope, slot, describe(is_first || dropped ? 0 : before));
+  NoteRegistered(job, scope, slot, index);
   if (grew) {
     SendToAll(job, scope, describe(before), slot);
     if (lane.round.has_value()) Advance(*lane.round, ScopeOf(job, scope, index));
     AdvanceLane(job, scope, index);
   }
   if (!known.has_value()) TrimNames(job, scope);
+}
+
+void NoteRegistered(Job& job, const JobScope& scope, Slot slot, LaneIndex index) {
+  // A worker that comes back describes what it has, and may answer what it was asked meanwhile.
+  if (job.workers[slot].HasRegistered(index)) return;
+  job.lanes.Keep(index);
+  job.workers[slot].NoteRegistered(index);
+  std::optional<Round>& round = job.lanes[index].round;
+  if (round.has_value() && round->Has(slot)) {
+    OnRegistered(*round, ScopeOf(job, scope, index), slot);
+  }
 }
 
 void TrimNames(Job& job, const JobScope& scope) {

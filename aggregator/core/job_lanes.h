@@ -23,6 +23,8 @@ Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane, Round
 // The runner learns the tensors of the lane from `first` on.
 void NameTensorsFrom(const Job& job, const JobScope& scope, LaneIndex index, TensorIndex first);
 void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& request);
+// The worker's client has the lane, so it does not ignore messages about it.
+void NoteRegistered(Job& job, const JobScope& scope, Slot slot, LaneIndex index);
 
 // A job may use any number of names, one after another. When it has many, the workers are asked to
 // let go of the call lanes that were used least recently; a lane that all workers that know it have

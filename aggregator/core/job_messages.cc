@@ -180,6 +180,8 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
           [&](const LayoutSeen& seen) {
             Lane* lane = FindLane(job, scope, slot, seen.lane);
             if (lane == nullptr || seen.version > lane->layout.version()) return;
+            // Its own registration may have been refused before another one added the lane.
+            NoteRegistered(job, scope, slot, seen.lane);
             const uint32_t before = worker.LayoutSeen(seen.lane);
             if (seen.version <= before) return;
             worker.SeeLayout(seen.lane, seen.version);

@@ -54,7 +54,7 @@ inline constexpr PresenceTransition kPresenceTransitions[] = {
     {Presence::kLeftOut, PresenceInput::kTakePart, Presence::kThere,
      "it begins the call before the value is fixed"},
     {Presence::kThere, PresenceInput::kLeaveOut, Presence::kLeftOut,
-     "a deadlock ends, and its client has not registered the lane"},
+     "a deadlock ends or its worker finishes, and its client has not registered the lane"},
     {Presence::kThere, PresenceInput::kLose, Presence::kLost,
      "its worker is lost, or is no member when the round begins"},
     {Presence::kUndecided, PresenceInput::kLose, Presence::kLost, "its worker is lost"},

@@ -22,6 +22,14 @@ void KeepAReceiver(Round& round, const RoundScope& scope, const RoundMember& lea
   }
 }
 
+// Returns whether the member has finished and does not even know the call: its client, which has
+// not registered the lane, would ignore that it is asked to stage.
+bool WillNeverMake(const RoundScope& scope, const RoundMember& member) {
+  const Worker& worker = scope.job.workers[member.slot];
+  return member.there() && scope.lane.kind == LaneKind::kCall && worker.finishing &&
+         !worker.HasRegistered(scope.index);
+}
+
 }  // namespace
 
 void OnPart(Round& round, const RoundScope& scope, RoundMember& member) {
@@ -105,10 +113,15 @@ void RemoveEarlierLives(Round& round, const RoundScope& scope, const RoundMember
 
 void LeaveOut(Round& round, const RoundScope& scope, Slot slot) {
   RoundMember& member = round.roster.At(slot);
-  if (member.presence.state() != Presence::kUndecided) return;
-  AddNote(round, scope, NoteKind::kContributionWithdrawn, member.id,
-          "It joined while the call was open, but waits for another call or value.")
-      .cause = NoteCause::kLeftOut;
+  const bool never = WillNeverMake(scope, member);
+  if (member.presence.state() != Presence::kUndecided && !never) return;
+  if (never) {
+    if (round.phase() == RoundPhase::kIdle) round.Apply(scope, RoundInput::kOpen);
+  } else {
+    AddNote(round, scope, NoteKind::kContributionWithdrawn, member.id,
+            "It joined while the call was open, but waits for another call or value.")
+        .cause = NoteCause::kLeftOut;
+  }
   KeepAReceiver(round, scope, member);
   // Only a receiver can acknowledge, so this comes before kLeaveOut: it frees the held results.
   AcknowledgeAll(round, scope, member);

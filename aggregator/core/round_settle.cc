@@ -212,7 +212,7 @@ void EndDeadlock(Round& round, const RoundScope& scope, const std::string& reaso
     // Its trainer waits elsewhere and may never register this lane.
     const bool knows =
         member.contribution.begun() || scope.job.workers[member.slot].HasRegistered(scope.index);
-    if (knows || !member.alive() || member.presence.state() == Presence::kLeftOut) continue;
+    if (knows || !member.receives()) continue;
     round.roster.Apply(member, PresenceInput::kLeaveOut);
   }
   PrepareAborted(round, scope, AbortCause::kDeadlock, reason);

@@ -194,7 +194,11 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                    if (Lane* lane = state.lanes.Find(leased.lane)) OnLeased(*lane, scope, leased);
                  },
                  [&](const LetGo& asked) {
-                   if (Lane* lane = state.lanes.Find(asked.lane)) OnLetGo(*lane, scope, asked);
+                   if (Lane* lane = state.lanes.Find(asked.lane)) {
+                     OnLetGo(*lane, scope, asked);
+                   } else {  // It was registered before this worker dropped its name.
+                     scope.Send(asked);
+                   }
                  },
                  [&](const LaneGone& gone) {
                    state.lanes.ForgetStart(gone.lane);

@@ -620,6 +620,15 @@ void AggregatorProcess::FollowLives() {
     }
     followed.next = lane.next;
   }
+  if (!recovers) return;
+  // It forgets the calls that only lost workers remember, so these names begin anew.
+  for (const auto& [worker, lanes] : remembered_) {
+    for (const auto& [lane, known] : lanes) {
+      const uint32_t model = *world_.LaneByName(lane);
+      const bool is_call = world_.scenario.lanes[model].kind == LaneKind::kCall;
+      if (is_call && !job()->lanes.IndexOf(lane).has_value()) let_go_.insert(model);
+    }
+  }
 }
 
 Life AggregatorProcess::RecoveredLife(const aggregator::Lane& lane, uint32_t model) const {

@@ -125,9 +125,9 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   Knowledge orphaned_;
   // From the last hello of each worker before a recovery; the empty id has that of the state file.
   std::map<WorkerId, Membership> lists_;
-  uint32_t recoveries_ = 0;                  // How many have begun.
-  bool recovering_ = false;                  // It began or ended a recovery in this step.
-  bool refused_ = false;                     // It refused a worker in this step.
+  uint32_t recoveries_ = 0;  // How many have begun.
+  bool recovering_ = false;  // It began or ended a recovery in this step.
+  bool refused_ = false;     // It refused a worker in this step.
   // The lives of the lanes, as the workers were told them: the core may give an index to another
   // lane in the step in which it says the last about this one.
   std::map<LaneIndex, Life> told_;

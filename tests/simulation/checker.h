@@ -118,7 +118,7 @@ struct ProcessLane {
   RoundNumber last = 0;  // The round of the last verdict.
   uint64_t chain = 0;
   bool knows_chain = true;  // Not if it named the lane of a call only after some rounds.
-  uint64_t staged = 0;  // The chain after a verdict of what it staged; 0 for nothing.
+  uint64_t staged = 0;      // The chain after a verdict of what it staged; 0 for nothing.
   RoundNumber staged_round = 0;
   Ballot staged_ballot;
   std::set<uint64_t> sent;  // The chains after each verdict that it received.

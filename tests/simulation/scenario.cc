@@ -337,10 +337,10 @@ std::string Describe(const Scenario& scenario) {
       scenario.target_batch > 0 ? absl::StrCat(", batches of ", scenario.target_batch, " samples")
                                 : "",
       scenario.rounds_ahead > 0 ? ", joiners catch up" : "",
-      scenario.calls > 0 ? absl::StrCat(", ", scenario.calls, " calls before each step, of ",
-                                        config.max_lane_names, " names and ", config.max_lanes,
-                                        " lanes at most")
-                         : "",
+      scenario.calls > 0
+          ? absl::StrCat(", ", scenario.calls, " calls before each step, of ",
+                         config.max_lane_names, " names and ", config.max_lanes, " lanes at most")
+          : "",
       "\n");
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
@@ -414,8 +414,10 @@ Scenario DrawScenario(uint64_t seed, bool leaves_out, bool many_names) {
   if (scenario.lanes.size() == 1 && samples.Chance(30)) {
     scenario.target_batch = static_cast<uint64_t>(samples.Between(1, 40));
   }
+  // Where rounds go on without a trainer, it would make the calls before a step after the others.
   Random late(Mix(seed, 0x1a7e));
-  if (!scenario.scripts && (late.Chance(20) || leaves_out)) LeaveOutLate(late, scenario);
+  if (!scenario.scripts && scenario.calls == 0 && (late.Chance(20) || leaves_out))
+    LeaveOutLate(late, scenario);
   Random places(Mix(seed, 0x91ace5));
   if (scenario.lanes.size() > 1 && AreCalls(scenario.lanes) && places.Chance(50)) {
     const auto most = static_cast<int64_t>(scenario.lanes.size()) - 1;

@@ -17,6 +17,8 @@ namespace basin::simulation {
 namespace {
 
 constexpr char kBlobName[] = "state";
+// Then a trainer gives up the call for which there is no room.
+constexpr uint32_t kMostCallTries = 50;
 
 // What a contribution has besides that of the round before.
 std::vector<SampleRange> OwnSamples(const Contribution& given) {
@@ -152,6 +154,11 @@ void WorkerProcess::Train() {
     if (phase_ == Phase::kTraining) ActAfter(random_.Between(10, 1000) + Lateness(5));
     return;
   }
+  if (waiting && phase_ == Phase::kTraining && !dropped_ && HasCallsToBegin(least + 1)) {
+    MakeCalls(least + 1);
+    if (phase_ == Phase::kTraining) ActAfter(random_.Between(1, 20) * kMillisecond);
+    return;
+  }
   if (waiting || phase_ != Phase::kTraining) return;  // The end of a round comes back here.
   if (dropped_) return drained_ ? Leave() : Evicted();
   if (behind_ && ahead_-- == 0) return LevelUp();
@@ -204,7 +211,6 @@ void WorkerProcess::Train() {
 }
 
 bool WorkerProcess::MakeCalls(RoundNumber step) {
-  constexpr uint32_t kMostTries = 50;
   const bool in_turn = world_.scenario.one_lane_at_a_time;
   if (calls_of_ != step) {
     calls_of_ = step;
@@ -212,15 +218,33 @@ bool WorkerProcess::MakeCalls(RoundNumber step) {
     if (!in_turn) random_.Shuffle(calls_);
     tries_ = 0;
   }
+  calls_.erase(std::remove_if(calls_.begin(), calls_.end(),
+                              [this](uint32_t model) { return IsMade(model); }),
+               calls_.end());
   if (calls_.empty()) return false;
   do {
     const std::optional<uint32_t> handle = Name(calls_.back());
     if (!handle.has_value() || phase_ != Phase::kTraining) return true;
     BeginLane(*handle);
-    if (!InFlight(*handle) && ++tries_ < kMostTries) return true;  // It was refused.
+    if (!InFlight(*handle) && ++tries_ < kMostCallTries) return true;  // It was refused.
     calls_.pop_back();
   } while (!in_turn && !calls_.empty() && phase_ == Phase::kTraining);
   return true;
+}
+
+// Who makes its calls at once waits for none of them before it has begun all.
+bool WorkerProcess::HasCallsToBegin(RoundNumber step) const {
+  return world_calls_ > 0 && !world_.scenario.one_lane_at_a_time && calls_of_ == step &&
+         std::any_of(calls_.begin(), calls_.end(),
+                     [this](uint32_t model) { return !IsMade(model); });
+}
+
+// A script that joins in the middle of a step goes on where the others are, as one that keeps its
+// place in its state. It takes an outcome that was kept for it all the same.
+bool WorkerProcess::IsMade(uint32_t model) const {
+  if (!world_.WasMade(lanes_[0].chain, model)) return false;
+  const auto handle = handles_.find(model);
+  return handle == handles_.end() || !core_.lanes()[handle->second].undelivered.has_value();
 }
 
 // The same on all workers.
@@ -293,6 +317,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
     Step(request);
   }
   lane.phase = LanePhase::kPushing;
+  lane.step = lanes_[0].chain;
   lane.round = 0;
   lane.pushed_chunks = 0;
   lane.key = Mix(Mix(world_.scenario.seed, index_), random_.Next());
@@ -712,12 +737,13 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   lane.deadline = 0;
   if (MayGo(lane)) {
     if (lane.phase == LanePhase::kIdle) {
-      world_.checker.Fail(Invariant::kOneLife,
-                          absl::StrCat(name(), " gets an outcome of ",
-                                       world_.scenario.lanes[lane.model].name, ", round ",
-                                       record.round, ", and waits for none."));
+      world_.checker.Fail(
+          Invariant::kOneLife,
+          absl::StrCat(name(), " gets an outcome of ", world_.scenario.lanes[lane.model].name,
+                       ", round ", record.round, ", and waits for none."));
     }
     world_.checker.Settled(id(), lane.life, lane.key, record.round);
+    world_.CallMade(lane.step, lane.model);
   }
   const bool mine = lane.phase != LanePhase::kIdle && lane.round == record.round;
   lane.phase = LanePhase::kIdle;
@@ -851,8 +877,7 @@ void WorkerProcess::Do(client::FailRound& fail) {
       if (!MayGo(lane)) return Evicted();
       // There was no room for its name, until the workers have let others go.
       lane.phase = LanePhase::kIdle;
-      calls_.push_back(lane.model);
-      ++tries_;
+      if (++tries_ < kMostCallTries) calls_.push_back(lane.model);
       return ActAfter(20 * kMillisecond);
     default:
       return Evicted();

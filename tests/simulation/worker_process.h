@@ -107,16 +107,18 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   };
 
   struct Lane {
-    uint32_t model = 0;            // The position in the scenario.
+    uint32_t model = 0;  // The position in the scenario.
     // For a name that may go: the life of its lane, once it is laid out, with the round of the
     // layout; whether the trainer knows where it begins in this life; the round after which it was
-    // asked to let the name go, unless it has answered; whether the core has forgotten the lane.
+    // asked to let the name go, unless it has answered; whether the core has forgotten the lane;
+    // the chain of the first lane when its call was begun.
     Life life = 0;
     bool knows_life = true;
     RoundNumber enters = 0;
     bool placed = true;
     std::optional<RoundNumber> asked;
     bool forgotten = false;
+    uint64_t step = 0;
     std::vector<uint32_t> known;   // Tensors of the model by TensorHandle.
     std::vector<uint32_t> absent;  // Tensors of the model that this trainer does not have (yet).
     LanePhase phase = LanePhase::kIdle;
@@ -217,7 +219,10 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   }
   // Begins calls of the step that are not made yet. Returns whether there are any.
   bool MakeCalls(RoundNumber step);
+  bool HasCallsToBegin(RoundNumber step) const;
   std::vector<uint32_t> CallsOf(RoundNumber step) const;
+  // Whether the call of this step is over for all workers.
+  bool IsMade(uint32_t model) const;
   // The handle of the name of this model, which is registered, once more or for the first time.
   // Absent if its call is made later.
   std::optional<uint32_t> Name(uint32_t model);
@@ -308,8 +313,8 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   std::optional<uint32_t> resolved_;  // The aggregator it is connected to.
 
   Incarnation incarnation_;
-  Term term_ = 0;            // The term of that aggregator.
-  std::vector<Lane> lanes_;  // By LaneHandle.
+  Term term_ = 0;                         // The term of that aggregator.
+  std::vector<Lane> lanes_;               // By LaneHandle.
   std::map<uint32_t, uint32_t> handles_;  // Of names that may go, by model.
   RoundNumber calls_of_ = 0;              // The step of these calls, ...
   std::vector<uint32_t> calls_;           // ... which are to be made, by model; the last one first.

@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,6 +71,11 @@ class World {
   std::vector<const WorkerProcess*> AliveWorkers() const;
   void TrainerExits(WorkerProcess& process);
   std::optional<uint32_t> LaneByName(const std::string& name) const;
+  // The outcome of a call before the step after this chain of the first lane came to a trainer.
+  void CallMade(uint64_t chain, uint32_t model) { calls_made_.emplace(chain, model); }
+  bool WasMade(uint64_t chain, uint32_t model) const {
+    return calls_made_.count({chain, model}) > 0;
+  }
   // In which life a worker process knows the lane of this name; absent if it does not.
   std::optional<Life> LifeIn(uint32_t process, const std::string& name) const;
   uint32_t NextWait() { return ++waits_; }
@@ -110,6 +116,7 @@ class World {
   Random batches_;                 // Its draws change no other draw.
   std::vector<bool> fired_;        // By position; whether the fault has struck.
   std::vector<uint64_t> noticed_;  // By trigger.
+  std::set<std::pair<uint64_t, uint32_t>> calls_made_;  // Chains and models.
   uint32_t waits_ = 0;
   uint32_t planted_ = 0;
   bool state_file_fails_ = false;

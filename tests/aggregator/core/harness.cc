@@ -142,6 +142,7 @@ void TestWorker::Ready(uint64_t step_label, uint64_t state_hash) {
 
 void TestWorker::Register(const std::vector<TensorSpec>& tensors, const std::string& lane,
                           LaneKind kind) {
+  named.insert(lane);
   Send(basin::Register{lane, kind, tensors});
 }
 
@@ -482,7 +483,9 @@ void TestWorker::Take(const ToWorker& message) {
     }
     view.tensors.resize(layout->first);
     view.tensors.insert(view.tensors.end(), layout->tensors.begin(), layout->tensors.end());
-    if (sees_layouts) Send(LayoutSeen{layout->lane, static_cast<uint32_t>(view.tensors.size())});
+    // A client ignores a lane that its trainer has not named.
+    if (!sees_layouts || named.count(layout->name) == 0) return;
+    Send(LayoutSeen{layout->lane, static_cast<uint32_t>(view.tensors.size())});
   } else if (const auto* credit = std::get_if<Credit>(&message)) {
     LaneView* view = ByIndex(credit->lane);
     if (!obeys_windows || view == nullptr || view->next() != credit->round) return;

@@ -151,6 +151,7 @@ class TestWorker {
   std::optional<WorkerId> donor;
   bool lacks_state = false;  // It joined with a donor, and has begun no round since.
   std::map<std::string, LaneView> lanes;
+  std::set<std::string> named;  // Lanes that it has registered, or tried to.
   std::vector<ToWorker> inbox;
 
   LaneView& lane(const std::string& name = kLane) { return lanes[name]; }

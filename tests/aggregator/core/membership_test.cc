@@ -533,6 +533,36 @@ TEST(Finish, IsNotWaitedForInARoundItHasNotBegun) {
   EXPECT_EQ(c.a.verdict().value.contributors.size(), 1u);
 }
 
+// Its client ignores messages about a lane that its trainer has not named.
+TEST(Finish, IsNotWaitedForInACallThatItDoesNotKnow) {
+  Three c;
+  for (TestWorker* worker : {&c.a, &c.b, &c.c}) worker->Contribute();
+  c.a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  c.a.Contribute(Spec(ReduceOp::kSum), "call/x");
+  c.b.Send(Finished{});
+  EXPECT_EQ(c.a.lane("call/x").last, 0u) << "the third worker has not made the call";
+  c.c.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  c.c.Contribute(Spec(ReduceOp::kSum), "call/x");
+  EXPECT_EQ(c.a.lane("call/x").last, 1u);
+  EXPECT_EQ(c.a.verdict("call/x").value.contributors.size(), 2u);
+  EXPECT_EQ(c.Notes(NoteKind::kContributionWithdrawn), 0u) << "it is no accident";
+}
+
+TEST(Finish, IsNotWaitedForInACallWhoseValueIsFixed) {
+  Three c;
+  for (TestWorker* worker : {&c.a, &c.b, &c.c}) worker->Contribute();
+  for (TestWorker* worker : {&c.a, &c.c}) {
+    worker->Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  }
+  c.b.Send(Withdraw{1, 1, "it has nothing to add"});
+  for (TestWorker* worker : {&c.a, &c.c}) worker->Contribute(Spec(ReduceOp::kSum), "call/x");
+  ASSERT_EQ(c.round(1)->phase(), RoundPhase::kPrepared);
+  EXPECT_EQ(c.a.lane("call/x").last, 0u) << "it has not staged the value";
+  c.b.Send(Finished{});
+  EXPECT_EQ(c.a.lane("call/x").last, 1u);
+  EXPECT_EQ(c.a.verdict("call/x").value.outcome, Outcome::kCommitted);
+}
+
 TEST(Finish, WhenAllHaveFinishedALateWorkerGetsTheState) {
   Running c;
   c.a.Send(Finished{});

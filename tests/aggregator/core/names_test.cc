@@ -372,6 +372,44 @@ TEST(Names, Fault_A1_AreLetGoAfterARestartToo) {
   EXPECT_EQ(t.a.Count<Rejected>(), 0u);
 }
 
+// The library takes the layout that another worker's registration brings.
+TEST(Names, AWorkerWhoseRegistrationWasRefusedKnowsTheLaneOfAnother) {
+  Config config;
+  config.max_lanes = 2;
+  Cluster t(Settings(1, 4, 2), config);
+  TestWorker& a = t.Join("a");
+  TestWorker& b = t.Join("b");
+  for (TestWorker* worker : {&a, &b}) worker->Register({Tensor("x")}, "call/y", LaneKind::kCall);
+  a.Contribute(kSum, "call/y");
+  b.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  ASSERT_EQ(b.Count<Rejected>(), 1u) << "a call in flight has the last place";
+  b.Contribute(kSum, "call/y");
+  a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  for (TestWorker* worker : {&a, &b}) worker->Contribute(kSum, "call/x");
+  EXPECT_EQ(a.lane("call/x").last, 1u);
+  EXPECT_EQ(b.lane("call/x").last, 1u);
+}
+
+// The worker learns that the lane before is gone, and drops what the aggregator has sent meanwhile.
+TEST(Names, ALayoutThatAWorkerHasNotSeenIsSentAsAWhole) {
+  Calls t;
+  const basin::Register request{"call/fresh", LaneKind::kCall, {Tensor("x")}};
+  const auto layouts = [&] {
+    std::vector<TensorIndex> firsts;
+    for (const LaneLayout& layout : t.a.All<LaneLayout>()) {
+      if (layout.name == request.lane) firsts.push_back(layout.first);
+    }
+    return firsts;
+  };
+  t.a.Send(request);
+  t.a.Send(request);
+  EXPECT_THAT(layouts(), ElementsAre(0, 0));
+  const LaneIndex index = *t.job().lanes.IndexOf(request.lane);
+  t.a.Send(LayoutSeen{index, 1});
+  t.a.Send(request);
+  EXPECT_THAT(layouts(), ElementsAre(0, 0, 1));
+}
+
 TEST(Names, AWorkerThatDoesNotKnowKeepsAll) {
   Calls t;
   t.CallOthers(1);

@@ -1027,7 +1027,7 @@ TEST(Promise, Fault_A5_TheHolderOfAnAdoptedValueIsNotLateBeforeItIsAsked) {
 TEST(Recovery, LanesKeepTheirNumbers) {
   Committed t;
   t.a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
-  t.a.Register({Tensor("y")}, "second");
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Register({Tensor("y")}, "second");
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum), "second");
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->lanes.erase("call/x");
   t.Crash(5000);

@@ -312,6 +312,26 @@ TEST(PresenceRows, AMemberThatDoesNotKnowTheCallIsLeftOutWhenADeadlockEnds) {
   EXPECT_TRUE(AnyHasTaken(*t.round(1), Presence::kThere, PresenceInput::kLeaveOut));
 }
 
+TEST(PresenceRows, AMemberThatIsLostIsNotLeftOutWhenADeadlockEnds) {
+  Config config;
+  config.deadlock_timeout = absl::Minutes(1);
+  Three t(Settings(1, 4, 3), config);
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    const std::string call = "call/" + worker->id;
+    worker->Register({Tensor("x")}, call, LaneKind::kCall);
+    worker->Contribute(Spec(ReduceOp::kSum), call);
+    worker->waits.push_back({worker->lane(call).index, 1});
+    worker->stages = false;
+  }
+  t.Lose("c");
+  t.Sleep(absl::Minutes(1) + absl::Seconds(1));
+  ASSERT_NE(t.round(1), nullptr);
+  EXPECT_EQ(t.round(1)->phase(), RoundPhase::kPrepared);
+  for (const RoundMember& member : t.round(1)->members()) {
+    EXPECT_FALSE(member.presence.taken().refused()) << member.id;
+  }
+}
+
 // A member withdraws from a call that its client has not registered, so it receives no Prepared.
 TEST(StagingRows, WhatAMemberStagesUnaskedOrTwiceCountsOnce) {
   Three t;

@@ -29,9 +29,7 @@ WORKER = Path(__file__).resolve().parent / "names_worker.py"
 NAMES = 1100  # More than half of the names that a job may have by default.
 
 
-def start_worker(
-    options: argparse.Namespace, address: str, rank: int
-) -> subprocess.Popen[str]:
+def start_worker(options: argparse.Namespace, address: str, rank: int) -> subprocess.Popen[str]:
     numbers = (rank, options.workers, options.bytes, options.calls, options.turns, NAMES)
     library = options.build.resolve() / "client" / "c" / "libbasin.so.2"
     return subprocess.Popen(

@@ -149,6 +149,17 @@ TEST_F(LetGoTest, AWorkerThatHasFinishedMakesNoCall) {
   EXPECT_EQ(worker.Do(Finish{}).OneSent<LetGo>(), (LetGo{kCall, 1}));
 }
 
+// The registration was on its way when the lane that had the name before was gone, so the
+// aggregator believes that this worker knows the new one.
+TEST_F(LetGoTest, ALaneThatThisWorkerDoesNotKnowIsLetGoAtOnce) {
+  MakeCall();
+  worker.Receive(LetGo{kCall, 1});
+  worker.Receive(LaneGone{kCall});
+  worker.Receive(Layout(kCall + 1));
+  ASSERT_EQ(worker.client.FindLane("call/x"), nullptr);
+  EXPECT_EQ(worker.Receive(LetGo{kCall + 1, 3}).OneSent<LetGo>(), (LetGo{kCall + 1, 3}));
+}
+
 TEST_F(LetGoTest, TheHelloSaysWhatMayBeGone) {
   MakeCall();
   worker.Receive(LetGo{kCall, 1});
