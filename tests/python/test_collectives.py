@@ -127,7 +127,7 @@ def one_is_lost(rank: int) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
 
         if rank == 2:
-            Gathering._begin_contents = end  # type: ignore[method-assign]
+            Gathering._begin_contents = end  # type: ignore[method-assign, assignment]
         texts = [message("Unavailable", client.allgather, np.array([rank]))]
         while client.world_size == 3:  # The membership follows with the next rounds.
             client.barrier()
