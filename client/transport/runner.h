@@ -164,7 +164,7 @@ class Runner {
   bool Outstanding(LaneHandle lane) const;
   // The handle under which the outcome of the last call with this name can be taken, if nobody has,
   // and its lane was let go since.
-  std::optional<LaneHandle> Left(const std::string& name) const { return left_.Named(name); }
+  std::optional<LaneHandle> LeftBy(const std::string& name) const { return left_.Named(name); }
   // Calls `done` when the memory of every round is released.
   void Abandon(StatusDone done, absl::Time now);
   void Leave(bool forget, StatusDone done, absl::Time now);

@@ -336,7 +336,7 @@ absl::StatusOr<bool> Worker::Outstanding(LaneHandle lane) {
 
 absl::StatusOr<std::optional<LaneHandle>> Worker::Left(const std::string& name) {
   using Handle = absl::StatusOr<std::optional<LaneHandle>>;
-  return calls_.Do([&name](Runner& runner, absl::Time) { return Handle(runner.Left(name)); });
+  return calls_.Do([&name](Runner& runner, absl::Time) { return Handle(runner.LeftBy(name)); });
 }
 
 RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<Source> sources,
