@@ -112,12 +112,14 @@ std::string BootOf() {
       absl::string_view(text, static_cast<size_t>(std::max<ssize_t>(size, 0)))));
 }
 
-std::string Encode(const LeaderRecord& record) {
+// `replaced`: the version before it.
+std::string Encode(const LeaderRecord& record, const std::string& replaced) {
   // Two states with the same content differ by this.
   std::random_device random;
-  const std::string body = absl::StrCat(
-      "fence ", record.fence, "\nholder ", record.holder, "\naddress ", record.address, "\nlease ",
-      absl::ToInt64Nanoseconds(record.lease), "\nboot ", BootOf(), "\nonce ", random(), "\n");
+  const std::string body =
+      absl::StrCat("fence ", record.fence, "\nholder ", record.holder, "\naddress ", record.address,
+                   "\nlease ", absl::ToInt64Nanoseconds(record.lease), "\nboot ", BootOf(),
+                   "\nreplaced ", replaced, "\nonce ", random(), "\n");
   return absl::StrCat(kFirstLine, "\n",
                       absl::Hex(kernels::ChecksumOf(body.data(), body.size()), absl::kZeroPad16),
                       "\n", body);
@@ -126,7 +128,12 @@ std::string Encode(const LeaderRecord& record) {
 struct Decoded {
   LeaderRecord record;
   std::string boot;
+  std::string replaced;
 };
+
+std::string VersionOf(uint64_t number, const std::string& text) {
+  return absl::StrCat(number, ":", absl::Hex(kernels::ChecksumOf(text.data(), text.size())));
+}
 
 bool Take(absl::string_view line, absl::string_view key, std::string& value) {
   if (!absl::ConsumePrefix(&line, key) || !absl::ConsumePrefix(&line, " ")) return false;
@@ -136,7 +143,7 @@ bool Take(absl::string_view line, absl::string_view key, std::string& value) {
 
 bool Decode(const std::string& text, Decoded& decoded) {
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  if (lines.size() != 9 || lines[0] != kFirstLine) return false;
+  if (lines.size() != 10 || lines[0] != kFirstLine) return false;
   const std::string body = text.substr(lines[0].size() + lines[1].size() + 2);
   if (lines[1] !=
       absl::StrCat(absl::Hex(kernels::ChecksumOf(body.data(), body.size()), absl::kZeroPad16))) {
@@ -149,7 +156,8 @@ bool Decode(const std::string& text, Decoded& decoded) {
       Take(lines[2], "fence", fence) && absl::SimpleAtoi(fence, &decoded.record.fence) &&
       Take(lines[3], "holder", decoded.record.holder) &&
       Take(lines[4], "address", decoded.record.address) && Take(lines[5], "lease", lease) &&
-      absl::SimpleAtoi(lease, &nanoseconds) && Take(lines[6], "boot", decoded.boot);
+      absl::SimpleAtoi(lease, &nanoseconds) && Take(lines[6], "boot", decoded.boot) &&
+      Take(lines[7], "replaced", decoded.replaced);
   decoded.record.lease = absl::Nanoseconds(nanoseconds);
   return good;
 }
@@ -227,6 +235,17 @@ absl::StatusOr<uint64_t> FileAuthority::HighestNumber() const {
   return highest;
 }
 
+absl::StatusOr<std::string> FileAuthority::ReadState(uint64_t number) const {
+  const File file(PathOf(NameOf(number)), O_RDONLY);
+  if (!file.ok() && errno == ENOENT) return absl::NotFoundError("It has been removed.");
+  if (!file.ok()) return Cannot("read");
+  std::string text(kMostBytes, '\0');
+  const ssize_t size = read(file.number(), text.data(), text.size());
+  if (size < 0) return Cannot("read");
+  text.resize(static_cast<size_t>(size));
+  return text;
+}
+
 absl::StatusOr<FileAuthority::Newest> FileAuthority::ReadNewest() const {
   for (int left = kTries; left > 0; --left) {
     const absl::StatusOr<uint64_t> number = HighestNumber();
@@ -234,17 +253,12 @@ absl::StatusOr<FileAuthority::Newest> FileAuthority::ReadNewest() const {
     Newest newest;
     newest.number = *number;
     if (*number == 0) return newest;
-    const File file(PathOf(NameOf(*number)), O_RDONLY);
-    if (!file.ok() && errno == ENOENT) continue;
-    if (!file.ok()) return Cannot("read");
-    std::string text(kMostBytes, '\0');
-    const ssize_t size = read(file.number(), text.data(), text.size());
-    if (size < 0) return Cannot("read");
-    text.resize(static_cast<size_t>(size));
-    newest.state.version =
-        absl::StrCat(*number, ":", absl::Hex(kernels::ChecksumOf(text.data(), text.size())));
+    const absl::StatusOr<std::string> text = ReadState(*number);
+    if (absl::IsNotFound(text.status())) continue;
+    if (!text.ok()) return text.status();
+    newest.state.version = VersionOf(*number, *text);
     Decoded decoded;
-    if (Decode(text, decoded)) {
+    if (Decode(*text, decoded)) {
       newest.state.record = decoded.record;
       newest.state.holder_ended = decoded.boot == BootOf() && HasEnded(decoded.record.holder);
     } else {
@@ -271,7 +285,8 @@ absl::StatusOr<std::string> FileAuthority::Write(const LeaderRecord& record,
   const absl::Status changed = absl::AbortedError("The record of the leader has changed.");
   if (before->state.version != version) return changed;
   const uint64_t number = before->number + 1;
-  const std::string text = Encode(record);
+  const std::string text = Encode(record, version);
+  const std::string written = VersionOf(number, text);
   const std::string beside = PathOf(holder_ + kNew);
   const std::string path = PathOf(NameOf(number));
   {
@@ -289,12 +304,20 @@ absl::StatusOr<std::string> FileAuthority::Write(const LeaderRecord& record,
   if (!linked) return error == EEXIST ? changed : Cannot("written");
   const absl::StatusOr<uint64_t> highest = HighestNumber();
   if (!highest.ok()) return highest.status();
-  if (*highest != number) {  // It was stopped before the link, and others have gone on.
+  if (*highest == number) {
+    RemoveOld(number);
+    return written;
+  }
+  // Others have gone on: from this state, or before it was linked.
+  const absl::StatusOr<std::string> next = ReadState(number + 1);
+  Decoded decoded;
+  if (next.ok() && Decode(*next, decoded)) {
+    if (decoded.replaced == written) return written;
     unlink(path.c_str());
     return changed;
   }
-  RemoveOld(number);
-  return absl::StrCat(number, ":", absl::Hex(kernels::ChecksumOf(text.data(), text.size())));
+  errno = EAGAIN;
+  return Cannot("written");
 }
 
 void FileAuthority::RemoveOld(uint64_t number) const {

@@ -5,8 +5,9 @@
 // Each state of the record is a file whose name is its number, and the highest number counts. A
 // writer makes the file with the next number under another name and links it, which fails if
 // another writer was faster. So nobody holds a lock while it writes, and a process that is stopped
-// at any moment keeps nobody from writing. A writer that was stopped for so long that its number is
-// no longer the highest has not written.
+// at any moment keeps nobody from writing. Each state names the one that it replaced. So a writer
+// that finds a higher number than its own knows whether others have gone on from its state, or had
+// gone on before: then it has not written.
 //
 // Each process also holds a lock on a file of its own as long as it lives, which the kernel
 // releases when it ends, however it ends. So a standby need not wait for the lease of a leader that
@@ -55,6 +56,8 @@ class FileAuthority : public Authority {
       : directory_(std::move(directory)), holder_(std::move(holder)) {}
 
   absl::StatusOr<uint64_t> HighestNumber() const;
+  // The file of a state. Failure: also NOT_FOUND.
+  absl::StatusOr<std::string> ReadState(uint64_t number) const;
   absl::StatusOr<Newest> ReadNewest() const;
   absl::Status MakeDirectory() const;
   // Holds the lock of this process, on a file that is still in the directory.
