@@ -30,8 +30,9 @@ absl::Status CallError(ErrorCode code, const std::string& text) {
 }
 
 uint64_t SumOfFirst(const std::vector<int64_t>& numbers, size_t count) {
-  return std::accumulate(numbers.begin(), numbers.begin() + static_cast<ptrdiff_t>(count),
-                         uint64_t{0});
+  uint64_t sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += static_cast<uint64_t>(numbers[i]);
+  return sum;
 }
 
 }  // namespace

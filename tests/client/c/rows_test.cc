@@ -162,7 +162,7 @@ class Rows : public testing::Test {
 
 TEST_F(Rows, AnAllgatherHasTheRowsOfAllByRank) {
   Launch(3);
-  for (const uint64_t more : {0, 2, 0}) {  // The number of rows may change.
+  for (const uint64_t more : {0, 70'001, 0}) {  // The number of rows may change.
     const auto all = All([more](Member& t, uint32_t rank, uint32_t* call) {
       return Allgather(t, Pairs("features", rank + more, rank), call);
     });
@@ -172,7 +172,7 @@ TEST_F(Rows, AnAllgatherHasTheRowsOfAllByRank) {
     for (const Got& got : all) {
       ASSERT_EQ(got.code, BASIN_OK) << got.message;
       EXPECT_THAT(got.rows, ElementsAre(more, more + 1, more + 2));
-      EXPECT_EQ(got.numbers, numbers);
+      EXPECT_TRUE(got.numbers == numbers);  // Too many to be printed.
       EXPECT_THAT(got.contributors, ElementsAre("w0", "w1", "w2"));
       EXPECT_EQ(got.info.trainers, 3u);
     }
