@@ -276,7 +276,6 @@ void TrimNames(Job& job, const JobScope& scope) {
     for (Slot slot = 0; slot < job.workers.size(); ++slot) {
       const Worker& worker = job.workers[slot];
       if (!worker.HasRegistered(index)) continue;
-      if (scope.config.rules.lets_go_without_absent && !worker.connected()) continue;
       knowing.insert(knowing.end(), slot);
       if (worker.connected()) question.sessions.push_back(*worker.session);
     }

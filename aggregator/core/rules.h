@@ -46,8 +46,6 @@ struct Rules {
   static constexpr bool counts_late = false;
   // Count a contribution without what was deferred to it.
   static constexpr bool forgets_deferred = false;
-  // Let go of a name without the workers that are away.
-  static constexpr bool lets_go_without_absent = false;
 };
 
 }  // namespace basin::aggregator

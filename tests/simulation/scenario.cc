@@ -272,8 +272,7 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "count-late",
                                            "forget-deferred",
                                            "defer-counted",
-                                           "drop-deferred",
-                                           "let-go-early"};
+                                           "drop-deferred"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }

@@ -128,9 +128,8 @@ enum class PlantedBug : uint8_t {
   kForgetDeferred,     // Rules::forgets_deferred.
   kDeferCounted,       // A trainer adds to a contribution what was counted in the round before.
   kDropDeferred,       // A trainer drops what was late, though its next contribution may have it.
-  kLetGoEarly,         // Rules::lets_go_without_absent.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kLetGoEarly) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kDropDeferred) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 

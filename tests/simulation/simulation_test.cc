@@ -84,7 +84,6 @@ struct Planted {
   PlantedBug bug;
   std::vector<Invariant> seen_as;  // One of these.
   uint64_t seeds;                  // A seed up to this one must show it.
-  bool names = false;              // All seeds have calls under many names.
 };
 
 class PlantedBugTest : public testing::TestWithParam<Planted> {};
@@ -94,7 +93,6 @@ TEST_P(PlantedBugTest, IsSeen) {
   const Planted& planted = GetParam();
   Options options;
   options.bug = planted.bug;
-  options.names = planted.names;
   for (options.seed = 1; options.seed <= planted.seeds; ++options.seed) {
     const Result result = Simulate(options, Detail::kNone);
     if (!result.failed()) continue;
@@ -143,8 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kCountLate, {Invariant::kCountedOnce}, 200},
                     Planted{PlantedBug::kForgetDeferred, {Invariant::kCountedOnce}, 500},
                     Planted{PlantedBug::kDeferCounted, {Invariant::kCountedOnce}, 500},
-                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 5000},
-                    Planted{PlantedBug::kLetGoEarly, {Invariant::kOneLife}, 10000, true}),
+                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 5000}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;

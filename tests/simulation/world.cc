@@ -38,7 +38,6 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.reduces_different_calls = bug == PlantedBug::kDifferentCalls;
   rules.counts_late = bug == PlantedBug::kCountLate;
   rules.forgets_deferred = bug == PlantedBug::kForgetDeferred;
-  rules.lets_go_without_absent = bug == PlantedBug::kLetGoEarly;
   return rules;
 }
 

@@ -26,7 +26,6 @@ struct Rules {
   bool reduces_different_calls = false;
   bool counts_late = false;
   bool forgets_deferred = false;
-  bool lets_go_without_absent = false;
 };
 
 }  // namespace basin::aggregator
