@@ -385,7 +385,7 @@ TEST_F(Rows, ACallGoesOnAfterATimeoutAndIsBegunOnce) {
 
 TEST_F(Rows, ALossBetweenTheRoundsIsAnErrorOfTheOthersThatNamesTheWorker) {
   Launch(3, {{"min_workers", "1"}});
-  const auto all = All([this](Member& t, uint32_t rank, uint32_t* call) {
+  const auto all = All([](Member& t, uint32_t rank, uint32_t* call) {
     const Table rows = Pairs("x", 1, rank);
     const basin_code code = Allgather(t, rows, call);
     if (rank != 2) return code;
