@@ -904,16 +904,25 @@ hvd.barrier()
 
 
 class Scripts(unittest.TestCase):
-    def test_a_script_of_horovod_runs_as_it_is(self) -> None:
-        lines = under_basin(str(ROOT / "examples/horovod/digits.py"))
-        sums = [line for line in lines if line.startswith("parameters ")]
-        self.assertEqual(2, len(sums), lines)
-        self.assertEqual(1, len(set(sums)), lines)
-        right = [
-            float(found[1]) for line in lines if (found := re.search(r"([\d.]+) % right", line))
-        ]
-        self.assertEqual(5, len(right))
-        self.assertGreater(right[-1], 85.0)
+    def test_scripts_of_horovod_run_as_they_are(self) -> None:
+        for script in ("digits.py", "elastic_digits.py"):
+            with self.subTest(script):
+                lines = under_basin(str(ROOT / "examples/horovod" / script))
+                sums = [line for line in lines if line.startswith("parameters ")]
+                self.assertEqual(2, len(sums), lines)
+                self.assertEqual(1, len(set(sums)), lines)
+                found = [re.search(r"([\d.]+) % right", line) for line in lines]
+                right = [float(each[1]) for each in found if each]
+                self.assertEqual(5, len(right))
+                self.assertGreater(right[-1], 85.0)
+
+    def test_a_benchmark_of_horovod_counts_images(self) -> None:
+        script = str(ROOT / "examples/horovod/synthetic_benchmark.py")
+        few = ("--batch-size=2", "--num-warmup-batches=1", "--num-batches-per-iter=2")
+        lines = under_basin(script, *few, "--num-iters=3", "--fp16-allreduce")
+        self.assertEqual(3, sum(line.startswith("Iter #") for line in lines), lines)
+        (total,) = (line for line in lines if line.startswith("Total img/sec on 2 workers: "))
+        self.assertGreater(float(total.split()[5]), 0.0)
 
     def test_the_script_before_migration_trains_as_the_one_after(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
