@@ -155,7 +155,8 @@ Error Take(Lane& lane, const Scope& scope, const PushTensors& push) {
 
 Error Take(Lane& lane, const Scope& scope, const PushMore& more) {
   if (!lane.round.has_value()) return {};
-  for (const PushMore::Part& part : more.parts) lane.round->PushMore(lane.Id(), part);
+  // The lane may have no index any more: its name was let go, and is registered again.
+  for (const PushMore::Part& part : more.parts) lane.round->PushMore(lane.layout, part);
   Advance(lane, scope);
   return {};
 }

@@ -207,8 +207,8 @@ class Round {
   void SetNumber(RoundNumber number) { number_ = number; }
 
   // ---- also after it: the trainer's call may overlap with those of other threads
-  void PushMore(const LaneId& lane, const client::PushMore::Part& part) {
-    push_.Grow(part.tensor, part.chunks, part.digest, part.squared_norm, lane.layout);
+  void PushMore(const Layout& layout, const client::PushMore::Part& part) {
+    push_.Grow(part.tensor, part.chunks, part.digest, part.squared_norm, layout);
   }
 
   // Sends a withdrawal to the aggregator, if it has received the round in this session.

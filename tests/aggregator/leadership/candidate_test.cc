@@ -135,6 +135,7 @@ TEST(CandidateTest, Fault_A3_AStepDownHandsTheLeadOver) {
   a.Await("begin");
   Rig b(authority, "b");
   b.Await("it is a");
+  a.Await("it is a");  // Its own view comes after "begin".
   ASSERT_TRUE(a.candidate->StepDown().ok());
   a.Await("end: it has given up the lead");
   b.Await("begin 1");

@@ -36,6 +36,15 @@ absl::Status RefusalOf(Loopback& loopback, const Model& model) {
   return session.AwaitEnd();
 }
 
+// Begins a round whose contribution is not committed yet, and returns when the engine has it.
+void BeginRound(Loopback& loopback, RigWorker& worker) {
+  worker.Begin();
+  worker.Push(0, GradientOf(0, kChunkFloats));
+  Await([&] {
+    return loopback.Look<uint64_t>([](const Runner& runner) { return runner.parked_bytes(); }) > 0;
+  });
+}
+
 TEST(TransportLead, Fault_A5_AServerThatDoesNotLeadRefusesWorkersWithTheReason) {
   const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
   Loopback loopback(ThatFollows());
@@ -76,10 +85,9 @@ TEST(TransportLead, Fault_A3_RoundsEndBeforeTheLeadIsGivenUp) {
   loopback.server.Lead(77);
   RigWorker a(loopback, "a", model);
   Join({&a});
-  a.Begin();
+  BeginRound(loopback, a);
   std::thread ending([&] { loopback.server.EndRounds(); });
   a.Await<basin::Drain>();
-  a.Push(0, GradientOf(0, kChunkFloats));
   a.Commit();
   EXPECT_EQ(Finish({&a})[0].value.outcome, Outcome::kCommitted);
   EXPECT_EQ(a.Await<Ended>().error.code, ErrorCode::kUnavailable);
@@ -94,7 +102,7 @@ TEST(TransportLead, NobodyWaitsForRoundsOfALeadThatIsOver) {
   loopback.server.Lead(77);
   RigWorker a(loopback, "a", model);
   Join({&a});
-  a.Begin();
+  BeginRound(loopback, a);
   std::thread ending([&] { loopback.server.EndRounds(); });
   a.Await<basin::Drain>();
   loopback.server.Follow(absl::UnavailableError("lost"));

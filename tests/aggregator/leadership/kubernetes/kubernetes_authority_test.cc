@@ -273,7 +273,11 @@ class Contender {
   }
   ~Contender() { candidate.reset(); }
 
-  void AwaitLead(int times = 1) { Await(begun_, times); }
+  // Until its view says so, too, which comes after what it does then.
+  void AwaitLead(int times = 1) {
+    Await(begun_, times);
+    basin::Await([this] { return candidate->view().leads; });
+  }
   void AwaitEnd(int times = 1) { Await(ended_, times); }
 
  private:
