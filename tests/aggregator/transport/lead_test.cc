@@ -36,12 +36,18 @@ absl::Status RefusalOf(Loopback& loopback, const Model& model) {
   return session.AwaitEnd();
 }
 
-// Begins a round whose contribution is not committed yet, and returns when the engine has it.
+// Begins a round, and returns when the engine has opened it.
 void BeginRound(Loopback& loopback, RigWorker& worker) {
   worker.Begin();
-  worker.Push(0, GradientOf(0, kChunkFloats));
   Await([&] {
-    return loopback.Look<uint64_t>([](const Runner& runner) { return runner.parked_bytes(); }) > 0;
+    return loopback.Look<bool>([](const Runner& runner) {
+      for (const auto& [id, job] : runner.core().jobs()) {
+        for (const Lane& lane : job.lanes) {
+          if (lane.Open()) return true;
+        }
+      }
+      return false;
+    });
   });
 }
 
@@ -88,6 +94,7 @@ TEST(TransportLead, Fault_A3_RoundsEndBeforeTheLeadIsGivenUp) {
   BeginRound(loopback, a);
   std::thread ending([&] { loopback.server.EndRounds(); });
   a.Await<basin::Drain>();
+  a.Push(0, GradientOf(0, kChunkFloats));
   a.Commit();
   EXPECT_EQ(Finish({&a})[0].value.outcome, Outcome::kCommitted);
   EXPECT_EQ(a.Await<Ended>().error.code, ErrorCode::kUnavailable);
