@@ -339,7 +339,9 @@ class Training(Jobs):
 
     def test_a_standby_takes_over(self) -> None:
         self.adapt_standbys()
-        self.install("--set replicaCount=2", "basin-1.basin.training.svc")
+        # The node has two processors, and trainers and the pod of `helm test` need room, too.
+        more = "--set replicaCount=2 --set resources.requests.cpu=100m"
+        self.install(more, "basin-1.basin.training.svc")
         hosts = [f"basin-{i}.basin.training.svc:29600" for i in range(2)]
         self.start_trainers(",".join(hosts))
         killed = time.time()
