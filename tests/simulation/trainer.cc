@@ -381,6 +381,8 @@ void WorkerProcess::BeginLane(uint32_t handle) {
 }
 
 void WorkerProcess::NameSamples(uint32_t handle, client::BeginRound& begin) {
+  // A call has no samples, and its lane may be gone by now.
+  if (world_.scenario.lanes[lanes_[handle].model].kind == LaneKind::kCall) return;
   const client::Samples& samples = core_.lanes()[handle].samples;
   if (samples.held.empty() || world_.scenario.epoch_samples == 0 || behind_) return;
   if (world_.scenario.global_batch > 0) {
