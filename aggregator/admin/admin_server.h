@@ -42,7 +42,7 @@ namespace basin::aggregator {
 class AdminService;
 class UnknownCalls;
 
-// Of several aggregators, whether this one leads, and what an operator should know about that.
+// Whether this one of several aggregators leads, and what an operator should know about that.
 struct LeaderInWords {
   bool leads = false;
   std::string words;

@@ -16,7 +16,7 @@ namespace basin::aggregator {
 
 // A directory, or a Lease of Kubernetes.
 struct AuthorityName {
-  std::string directory;  // Of this machine; absolute. Empty: it is a Lease.
+  std::string directory;  // An absolute path of this machine. Empty: it is a Lease.
   std::string space;      // The namespace of the Lease; empty: that of this pod.
   std::string lease;
 };

@@ -75,13 +75,13 @@ struct RowCalls::Call {
   uint64_t row_bytes = 0;
   Membership members;
   uint32_t rank = 0;
-  WorkerId root;              // Of a broadcast.
-  std::vector<int64_t> head;  // Of a gathering: the first rank of this worker, and its numbers.
+  WorkerId root;              // The one whose rows a broadcast sends.
+  std::vector<int64_t> head;  // A gathering's first rank of this worker, and its numbers.
   float nothing = 0;          // What the first round of a gathering adds up.
 
   // ---- the round in flight
   LaneHandle lane = 0;
-  std::vector<CallPart> parts;  // Of the arrays of the round, in their order.
+  std::vector<CallPart> parts;  // Those of the round's arrays, in their order.
   std::vector<TensorHandle> tensors;
   bool sized = false;  // It is the second round of a gathering, which has a head and rows of each:
   std::vector<Share> shares;

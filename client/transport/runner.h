@@ -365,7 +365,7 @@ class Runner {
   bool stream_refused_ = false;  // One did not come up, and none has since.
 
   std::map<LaneHandle, LaneShell> lanes_;
-  LeftOutcomes left_;                            // Of lanes that are not among these any more.
+  LeftOutcomes left_;                            // Those of lanes that are gone.
   std::map<LaneIndex, std::string> lane_names_;  // As last received.
   std::map<BlobName, ServedBlob> served_;
   std::vector<SendBlob> held_back_;  // While the gate is closed.

@@ -232,7 +232,7 @@ bool WorkerProcess::MakeCalls(RoundNumber step) {
   return true;
 }
 
-// Who makes its calls at once waits for none of them before it has begun all.
+// A trainer that makes its calls at once waits for none of them before it has begun all.
 bool WorkerProcess::HasCallsToBegin(RoundNumber step) const {
   return world_calls_ > 0 && !world_.scenario.one_lane_at_a_time && calls_of_ == step &&
          std::any_of(calls_.begin(), calls_.end(),

@@ -34,9 +34,9 @@ std::vector<std::string> AddressesIn(const std::string& text);
 class GrpcConnector : public Connector {
  public:
   // `addresses`: host:port, or another target that gRPC understands, or several of them with commas
-  // between. Each is resolved anew for each connection, so an aggregator may move. Of several
-  // aggregators one leads: after a session that got no welcome, or that the worker has closed, the
-  // next one is opened at the next address.
+  // between. Each is resolved anew for each connection, so an aggregator may move. One of several
+  // aggregators leads: after a session that got no welcome, or that the worker has closed, the next
+  // one is opened at the next address.
   // `tls` and `token_file`: read for each connection, so they are rotated without a restart; a file
   // that cannot be read ends the connection with the reason.
   // `local`: whether memory is shared with an aggregator on this machine that offers it.

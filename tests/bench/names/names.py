@@ -41,7 +41,7 @@ def start_worker(options: argparse.Namespace, address: str, rank: int) -> subpro
 
 
 def microseconds(lines: list[str], kind: str, calls: int) -> float:
-    """Of one call in the median turn, which ends when the slowest worker has ended it."""
+    """One call in the median turn, which ends when the slowest worker has ended it."""
     turns = zip(*(json.loads(line)[kind] for line in lines))
     return statistics.median(max(turn) for turn in turns) / calls * 1e6
 

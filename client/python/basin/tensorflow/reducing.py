@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Facts(NamedTuple):
-    """Of a round, as tensors: how many trainers are in its result, and the rank of this worker
-    among so many workers, when it was begun."""
+    """What a round says, as tensors: how many trainers are in its result, and the rank of this
+    worker among so many workers, when it was begun."""
 
     trainers: Any
     rank: Any

@@ -26,7 +26,7 @@ class _How:
     def of(
         call: str, average: bool | None, op: Any, prescale: float, postscale: float, sets: Any
     ) -> "_How":
-        """Of the arguments of a call of the user; `sets` is its process_set."""
+        """Takes the arguments of a call of the user; `sets` is its process_set."""
         job.check_global(call, sets)
         # Here `average` is an argument like others, not an old one.
         if average is not None and op is None:

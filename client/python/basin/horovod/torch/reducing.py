@@ -48,7 +48,7 @@ class _How:
         return {"op": op, "process_set": basins(self.process_set)}
 
     def divisor(self, handle: Handle[Any]) -> int:
-        """Of integers, whose sum has been received."""
+        """Returns what divides a sum of integers that has been received."""
         return handle.info.trainers if self.op == Average else 1
 
 
