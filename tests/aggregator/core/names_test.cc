@@ -50,6 +50,14 @@ struct Calls : Cluster {
   void CallOthers(int count) {
     for (int i = 0; i < count; ++i) Call(absl::StrCat("call/other/", ++others));
   }
+  // Makes a call, whose name a lets go and b does not, and returns its lane.
+  LaneIndex LetOnlyAGo() {
+    Call("call/x");
+    const LaneIndex index = a.lane("call/x").index;
+    b.lets_go = false;
+    CallOthers(3);
+    return index;
+  }
   TestWorker& a;
   TestWorker& b;
   int others = 0;
@@ -112,10 +120,7 @@ TEST(Names, ACallInFlightStays) {
 
 TEST(Names, StayUntilEveryWorkerHasLetThemGo) {
   Calls t;
-  t.Call("call/x");
-  const LaneIndex index = t.a.lane("call/x").index;
-  t.b.lets_go = false;
-  t.CallOthers(3);
+  const LaneIndex index = t.LetOnlyAGo();
   EXPECT_TRUE(t.job().lanes.Has(index));
   EXPECT_EQ(t.a.Count<LaneGone>(), 0u);
   EXPECT_GE(t.b.Count<LetGo>(), 1u) << "it was asked";
@@ -127,10 +132,7 @@ TEST(Names, StayUntilEveryWorkerHasLetThemGo) {
 
 TEST(Names, AWorkerThatComesBackIsAskedAgainAndTheOthersAreNot) {
   Calls t;
-  t.Call("call/x");
-  const LaneIndex index = t.a.lane("call/x").index;
-  t.b.lets_go = false;
-  t.CallOthers(3);
+  const LaneIndex index = t.LetOnlyAGo();
   ASSERT_TRUE(t.job().lanes.Has(index));
   const size_t asked_a = t.a.Count<LetGo>();
   const size_t asked_b = t.b.Count<LetGo>();
@@ -163,10 +165,7 @@ TEST(Names, AnswersOfOthersAreNone) {
 
 TEST(Names, AnotherProcessOfAWorkerNeedsNothingOfTheFirst) {
   Calls t;
-  t.Call("call/x");
-  const LaneIndex index = t.a.lane("call/x").index;
-  t.b.lets_go = false;
-  t.CallOthers(3);
+  const LaneIndex index = t.LetOnlyAGo();
   ASSERT_TRUE(t.job().lanes.Has(index));
   t.b.Restart();
   t.b.Connect();
@@ -175,10 +174,7 @@ TEST(Names, AnotherProcessOfAWorkerNeedsNothingOfTheFirst) {
 
 TEST(Names, ARoundVoidsTheAnswers) {
   Calls t;
-  t.Call("call/x");
-  const LaneIndex index = t.a.lane("call/x").index;
-  t.b.lets_go = false;
-  t.CallOthers(3);
+  const LaneIndex index = t.LetOnlyAGo();
   t.a.Begin(kSum, "call/x");
   t.b.Send(LetGo{index, 1});  // It was on its way.
   ASSERT_TRUE(t.job().lanes.Has(index));
