@@ -205,7 +205,7 @@ run_ctest() { # preset ctest-argument...
   local preset="$1" junit="$reports/$stage.xml"
   shift
   # Many tests wait more than they compute.
-  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 9)) --output-on-failure \
+  step test "${within[@]}" ctest --test-dir "build/$preset" -j $((jobs + 6)) --output-on-failure \
     --output-junit "$junit" --test-output-size-passed 4000000 \
     --test-output-size-failed 4000000 --no-tests=error "$@"
   local status=$?
