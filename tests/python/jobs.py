@@ -289,11 +289,12 @@ class Jobs:
 class JobsTest(unittest.TestCase):
     """A test of jobs, with the aggregator and the library from the command line."""
 
+    OPTIONS: ClassVar[tuple[str, ...]] = ()  # What its aggregator is given.
     jobs: ClassVar[Jobs]
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
+        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]), *cls.OPTIONS)
 
     @classmethod
     def tearDownClass(cls) -> None:

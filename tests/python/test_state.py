@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from jobs import Jobs, JobsTest, hear, make_events, say
+from jobs import JobsTest, hear, make_events, say
 from torch_jobs import expect, main, model, session, sgd
 from torch_jobs import loss_of as of_model
 
@@ -578,11 +577,9 @@ class LateJoinersTest(JobsTest):
 
 
 class StateTest(LateJoinersTest):
-    @classmethod
-    def setUpClass(cls) -> None:
-        # It is chance whether a joiner comes between two optimizers. Each time counts as fruitless,
-        # and after five of them in a row, one run in thirty, it would be refused for ten minutes.
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]), "--worker-fruitless-joins=0")
+    # It is chance whether a joiner comes between two optimizers. Each time counts as fruitless, and
+    # after five of them in a row, one run in thirty, it would be refused for ten minutes.
+    OPTIONS = ("--worker-fruitless-joins=0",)
 
     def test_a_late_joiner_continues_with_the_state_of_the_others(self) -> None:
         for way in ("DistributedOptimizer", "DistributedDataParallel"):

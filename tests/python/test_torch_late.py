@@ -5,15 +5,14 @@ Usage: test_torch_late.py BASIND LIBBASIN
 """
 
 import contextlib
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
-from jobs import Jobs, hear, make_events, require, say
+from jobs import hear, make_events, require, say
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -168,13 +167,6 @@ def by_hand() -> list[torch.Tensor]:
 class Held(TorchTest):
     """Jobs in which w2 is late in one step."""
 
-    POLICY: ClassVar[str]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        options = (f"--round-late-policy={cls.POLICY}", f"--round-grace={GRACE}")
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]), *options)
-
     def run_held(self, function: Any, *arguments: Any) -> list[Any]:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
             make_events(folder, ["made"], kept)
@@ -183,7 +175,7 @@ class Held(TorchTest):
 
 
 class LeaveOutTest(Held):
-    POLICY = "leave_out"
+    OPTIONS = ("--round-late-policy=leave_out", f"--round-grace={GRACE}")
 
     def test_the_others_go_on_and_the_late_one_has_their_result_and_is_told(self) -> None:
         each = self.run_held(steps)
@@ -208,7 +200,7 @@ class LeaveOutTest(Held):
 
 
 class CarryTest(Held):
-    POLICY = "carry"
+    OPTIONS = ("--round-late-policy=carry", f"--round-grace={GRACE}")
 
     def test_the_next_step_has_the_late_gradient(self) -> None:
         each = self.run_held(carried)

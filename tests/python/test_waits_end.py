@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 from typing import IO, Any
 
 import jobs
@@ -112,14 +111,7 @@ def _leaving_script() -> str:
 
 
 class WaitsEndTest(jobs.JobsTest):
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = jobs.Jobs(
-            Path(sys.argv[1]),
-            Path(sys.argv[2]),
-            f"--round-deadlock-timeout={_DEADLOCK_SECONDS}s",
-            "--round-late-warning=1s",
-        )
+    OPTIONS = (f"--round-deadlock-timeout={_DEADLOCK_SECONDS}s", "--round-late-warning=1s")
 
     def _check(self, told: Any, first: str, second: str) -> None:
         for worker in told:
