@@ -61,16 +61,17 @@ class Worker:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            what, *words = line.split()
-            with self._news:
-                if what == "step":
-                    self.steps, self.epoch = self.steps + 1, int(words[0])
-                elif what == "end":
-                    self.end = " ".join(words)
-                self.is_ready = True
-                self.is_calm = self.is_calm or what == "calm"
-                self._news.notify_all()
+        with self.process.stdout as lines:
+            for line in lines:
+                what, *words = line.split()
+                with self._news:
+                    if what == "step":
+                        self.steps, self.epoch = self.steps + 1, int(words[0])
+                    elif what == "end":
+                        self.end = " ".join(words)
+                    self.is_ready = True
+                    self.is_calm = self.is_calm or what == "calm"
+                    self._news.notify_all()
         self.process.wait()
         with self._news:
             self.has_ended = True
@@ -83,6 +84,13 @@ class Worker:
     def said(self) -> str:
         self.errors.seek(0)
         return self.errors.read()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.errors.close()
 
 
 class Soak(unittest.TestCase):
@@ -111,9 +119,7 @@ class Soak(unittest.TestCase):
 
     def end_workers(self) -> None:
         for worker in self.workers:
-            worker.process.kill()
-            worker.process.wait()
-            worker.errors.close()
+            worker.close()
 
     def test_trainings_end_as_without_faults(self) -> None:
         first_seed = int(time.time()) if self.seed is None else self.seed
@@ -195,6 +201,7 @@ class Soak(unittest.TestCase):
                     self.assertTrue(each.was_evicted, f"{each.name} has ended")
                     self.happened.append(f"{each.name} comes back")
                     self.workers.remove(each)
+                    each.close()
                     self.workers.append(self.start(each.name))
                 if not self.news.wait(until - time.monotonic()):
                     raise AssertionError(
@@ -216,7 +223,7 @@ class Soak(unittest.TestCase):
 
     def kill(self) -> None:
         lost = self.lose()
-        lost.process.kill()
+        lost.close()
         self.happened.append(f"{lost.name} killed")
         self.workers.append(self.start())
 
@@ -243,6 +250,7 @@ class Soak(unittest.TestCase):
             lost.process.send_signal(signal.SIGTERM)
             self.happened.append(f"{lost.name} leaves")
             self.assertIn(lost.process.wait(PATIENCE), (0, 128 + signal.SIGTERM), lost.said())
+            lost.close()
 
     def restart(self) -> None:
         self.happened.append("aggregator restarted")

@@ -12,6 +12,10 @@ not wait while it loads. `after` is the median step with three: on few cores, th
 cores makes steps longer, too. The last lines say what the two did in the median step and in each of
 these.
 
+With --bystander nobody joins. The third process only does beside the two what a joiner has to do
+at least: it copies a state of this size into fresh memory, takes its SHA-256, and makes two steps
+of the optimizer. How long their next three steps become is then a matter of the cores alone.
+
 With --megabytes 1000 the three workers and basind need about 14 GB.
 
 example:
@@ -21,6 +25,7 @@ example:
 import argparse
 import contextlib
 import functools
+import hashlib
 import statistics
 import sys
 import tempfile
@@ -37,6 +42,7 @@ NEVER = 10**6
 PARTS = {"_announce": "prepares", "before_step": "awaits copies", "_sum": "compares"}
 BEFORE = 8
 AFTER = 8
+BESIDE = 3  # Steps that a bystander's work takes at most.
 FIXED = 8  # Tensors that are not trained.
 
 
@@ -48,6 +54,7 @@ def train(
     device_ms: float,
     catch_up: bool,
     rounds: int,
+    bystander: bool,
 ) -> tuple[list[tuple[float, int, bool, dict[str, float]]], float]:
     """The seconds of each step, with the workers, whether the third has contributed, and the
     seconds of its parts; and the bytes of the state."""
@@ -95,6 +102,14 @@ def train(
     if rank == 2:
         run()
         jobs.hear(Path(folder) / "go")
+    if rank == 2 and bystander:
+        optimizer.step()
+        moments = [each for those in optimizer.state.values() for each in those.values()]
+        for each in [*net.parameters(), *moments]:
+            hashlib.sha256(each.detach().clone().numpy()).digest()
+        run()
+        optimizer.step()
+        return [], 0.0
     bt.init()
     bt.DistributedOptimizer(optimizer, net.named_parameters())
 
@@ -107,7 +122,8 @@ def train(
         state.step += 1
 
     given: dict[str, Any] = {"catch_up": finish_step, "catch_up_rounds": rounds}
-    state: Any = bt.State(net, optimizer, end=NEVER, **(given if catch_up else {}))
+    end = BEFORE + BESIDE + AFTER if bystander else NEVER
+    state: Any = bt.State(net, optimizer, end=end, **(given if catch_up else {}))
     steps: list[tuple[float, int, bool, dict[str, float]]] = []
     while state.step < state.end:
         if state.step == BEFORE and rank == 0:
@@ -138,6 +154,7 @@ def main() -> None:
     )
     parser.add_argument("--catch-up", action="store_true", help="the others do not wait")
     parser.add_argument("--rounds", type=int, default=8, help="that the third may be behind (8)")
+    parser.add_argument("--bystander", action="store_true", help="the third does not join")
     options = parser.parse_args()
     jobs.PATIENCE = 600.0
     job = jobs.Jobs(options.basind, options.library)
@@ -146,7 +163,7 @@ def main() -> None:
             jobs.make_events(folder, ("go",), kept)
             given = (
                 *(folder, options.megabytes, options.trained / 100),
-                *(options.device_ms, options.catch_up, options.rounds),
+                *(options.device_ms, options.catch_up, options.rounds, options.bystander),
             )
             numbers: Any = {"BASIN_START_WORKERS": "2", "BASIN_MIN_WORKERS": "2"}
             outcomes = job.run(train, 3, *given, **numbers)
@@ -159,22 +176,26 @@ def main() -> None:
     during: list[tuple[float, dict[str, float]]] = []
     behind = 0
     for steps, _ in outcomes[:2]:
-        alone = [(seconds, parts) for seconds, workers, _, parts in steps[3:] if workers == 2]
-        before += [seconds for seconds, _ in alone]
-        for _, parts in alone:
+        first, end = BEFORE, BEFORE + BESIDE
+        if not options.bystander:
+            first = next(i for i, (_, workers, *_) in enumerate(steps) if workers == 3)
+            behind = next(i for i, (_, _, done, _) in enumerate(steps[first:]) if done)
+            end = first + behind + 2
+        for seconds, _, _, parts in steps[3:first]:
+            before.append(seconds)
             for name, part in parts.items():
                 usual.setdefault(name, []).append(part)
-        joined = [(seconds, done, parts) for seconds, workers, done, parts in steps if workers == 3]
-        behind = [done for _, done, _ in joined].index(True)
-        during += [(seconds, parts) for seconds, _, parts in joined[: behind + 2]]
-        after += [seconds for seconds, *_ in joined[behind + 2 :]]
+        during += [(seconds, parts) for seconds, _, _, parts in steps[first:end]]
+        after += [seconds for seconds, *_ in steps[end:]]
     median, longest = statistics.median(before), max(seconds for seconds, _ in during)
     print(f"state     {size / 1e6:8.0f} MB")
     print(f"step      {1000 * median:8.1f} ms, median of two workers")
-    print(f"longest   {1000 * longest:8.1f} ms, while the third one joins")
+    third = "works beside them" if options.bystander else "joins"
+    print(f"longest   {1000 * longest:8.1f} ms, while the third one {third}")
     print(f"ratio     {longest / median:8.2f}")
-    print(f"after     {1000 * statistics.median(after):8.1f} ms, median of three workers")
-    print(f"behind    {behind - 1:8d} steps of the others without the third one")
+    print(f"after     {1000 * statistics.median(after):8.1f} ms, median of the steps after that")
+    if not options.bystander:
+        print(f"behind    {behind - 1:8d} steps of the others without the third one")
     medians = {name: statistics.median(each) for name, each in usual.items()}
     print(f"before    {1000 * median:8.1f} ms: {_shown(medians)}")
     for seconds, parts in during:
