@@ -39,6 +39,7 @@
 #include "accelerator/transfer/reduce_devices.h"
 #include "aggregator/core/config.h"
 #include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/byte_threads.h"
 #include "aggregator/engine/fair_queue.h"
 #include "aggregator/engine/gate.h"
 #include "aggregator/engine/runner.h"
@@ -127,7 +128,7 @@ class Engine {
   // How long the event that is being handled, or else the oldest in the inbox, has waited: what
   // liveness is judged by.
   absl::Duration InboxDelay() const;
-  const BufferPool& pool() const { return pool_; }
+  const BufferPool& pool() const { return byte_threads_.pool(); }
   // The term as which it was started last.
   Term term() const { return term_; }
 
@@ -166,24 +167,16 @@ class Engine {
   void LetGo();
 
   RunnerDependencies DependenciesFor(Transport& transport);
-  // On the reduce thread of `home`.
-  void ReduceOnDevice(ThreadPool& workers, uint64_t home,
-                      const std::shared_ptr<Reduction>& reduction);
-  void ReduceAtOnce(const std::shared_ptr<Reduction>& reduction);
-  // On a thread, in turn with the reductions of other jobs. `left`: bytes that it is to read.
-  void ReduceByParts(ThreadPool& workers, const std::shared_ptr<Reduction>& reduction,
-                     uint64_t left);
+  ByteThreads::Reports ReportsOfThreads();
 
   // Constant after construction.
   const EngineOptions options_;
   Clock& clock_;
-  const kernels::Reducer& reducer_;
   NoteSink& notes_;
   StateFile* const state_file_;
-  accelerator::ReduceDevices* const devices_;
 
   // Synchronise themselves.
-  BufferPool pool_;
+  ByteThreads byte_threads_;
   std::atomic<Term> term_;
   std::atomic<uint64_t> next_connection_{1};
   static constexpr int64_t kNothingTaken = std::numeric_limits<int64_t>::max();
@@ -191,9 +184,7 @@ class Engine {
 
   std::function<void()> drained_;  // Constant after Start,
   const Gate* gate_ = nullptr;     // as is this. Null: it may always decide.
-  std::unique_ptr<ThreadPool> reduce_threads_;
   std::unique_ptr<ThreadPool> state_thread_;
-  std::unique_ptr<ThreadPool> memory_thread_;  // Null: no memory is shared.
   Transport* transport_ = nullptr;
   std::thread thread_;  // The loop's.
 
