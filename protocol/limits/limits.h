@@ -116,6 +116,10 @@ inline constexpr uint32_t kMaxRanges = 65536;  // Chunk ranges in one message.
 inline constexpr uint32_t kMaxSampleRanges = 4096;
 // Bounds what is committed in a lane: a hole for each worker that is behind, and some more.
 inline constexpr uint32_t kMaxLedgerRanges = 16384;
+// Between a coordinator and a shard: events or steps of one message, and actions of one step. More
+// than come of what one turn of a loop handles.
+inline constexpr uint32_t kMaxShardEntries = 4096;
+inline constexpr uint32_t kMaxStepActions = 65536;
 // The most positions that one worker holds: many batches ahead.
 inline constexpr uint64_t kMaxLeasedSamples = uint64_t{1} << 24;
 inline constexpr uint32_t kMaxRememberedVerdicts = 2;  // Per lane, by each worker.
