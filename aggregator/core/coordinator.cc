@@ -223,6 +223,24 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
             Drain(scope);
             return About{};
           },
+          [&](const ShardUp& up) {
+            shards_[up.shard] = Shard{up.name, up.endpoint};
+            scope.actions.push_back(Note{NoteKind::kShardUp, "", "", "", 0,
+                                         absl::StrCat("Shard ", up.name,
+                                                      " has connected, and holds chunks of each "
+                                                      "lane from its next round on.")});
+            return About{};
+          },
+          [&](const ShardLost& lost) {
+            const auto it = shards_.find(lost.shard);
+            if (it == shards_.end()) return About{};
+            scope.actions.push_back(
+                Note{NoteKind::kShardLost, "", "", "", 0,
+                     absl::StrCat("Shard ", it->second.name, " is lost: ", lost.why,
+                                  " Its chunks are placed on the others and pushed again.")});
+            shards_.erase(it);
+            return About{};
+          },
           // The disk and operators speak of one job.
           [&](const auto& of_job) {
             return About{WithJob(scope, of_job.job,

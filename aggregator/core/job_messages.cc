@@ -284,6 +284,12 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
           [&](const ReturnSamples& back) { OnReturnSamples(job, scope, slot, back); },
           [&](const ReportBatch& report) { OnReportBatch(job, scope, slot, report); },
           [&](const LetGo& let_go) { OnLetGo(job, scope, slot, let_go); },
+          [&](const ShardUnreachable& unreachable) {
+            if (unreachable.why.empty()) return;
+            AddNote(
+                job, scope, NoteKind::kShardUnreachable, worker.id,
+                absl::StrCat("It cannot reach shard ", unreachable.shard, ": ", unreachable.why));
+          },
       },
       message);
 }

@@ -208,6 +208,8 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                    OnGone(state, scope, handle, !lane->laid_out);
                    if (state.lanes.Has(handle)) SendRegister(state.lanes[handle], scope);
                  },
+                 // Only a worker that has the feature gets one.
+                 [](const Placement&) {},
                  [&](const BatchReported& reported) {
                    if (Lane* lane = state.lanes.Find(reported.lane)) {
                      OnReported(*lane, scope, reported);

@@ -245,6 +245,8 @@ uint32_t MostEntries(const FieldDescriptor& list) {
       {"basin.v1.Welcome.open", kMaxLanes},
       {"basin.v1.Welcome.verdicts", kMaxLanes},
       {"basin.v1.Welcome.placement", kMaxLanes},
+      {"basin.v1.Placement.shards", kMaxShards},
+      {"basin.v1.Placement.lost", kMaxShards},
       {"basin.v1.MembershipChanged.start", kMaxLanes},
       {"basin.v1.Credit.acked", kMaxRanges},
       {"basin.v1.Credit.refused", kMaxRanges},

@@ -103,7 +103,8 @@ inline constexpr size_t kMaxEndpointBytes = 300;
 
 inline constexpr uint32_t kMaxWorkers = 10000;  // Per job.
 inline constexpr uint32_t kMaxTrainers = kMaxWorkers * kMaxRanks;
-inline constexpr uint32_t kMaxLanes = 4096;  // Per job, at one time.
+inline constexpr uint32_t kMaxShards = 1024;  // With the coordinator.
+inline constexpr uint32_t kMaxLanes = 4096;   // Per job, at one time.
 // An index is given once, so a job may use so many names one after another.
 inline constexpr uint32_t kMaxLaneIndexes = uint32_t{1} << 30;
 inline constexpr uint32_t kMaxTensors = 65536;  // Per lane.

@@ -21,7 +21,7 @@
 namespace basin::simulation {
 
 inline constexpr uint32_t kNoteKinds =
-    static_cast<uint32_t>(aggregator::NoteKind::kContributionDeferred) + 1;
+    static_cast<uint32_t>(aggregator::NoteKind::kShardUnreachable) + 1;
 
 // Events that are neither notes of the core nor messages nor faults.
 enum class Sight : uint8_t {
