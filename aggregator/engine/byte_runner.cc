@@ -355,7 +355,8 @@ absl::Status ByteRunner::Do(const Publish& publish) {
 
 absl::Status ByteRunner::Do(const AcceptStream& accept) {
   streams_[accept.stream] = {accept.session, accept.job};
-  dependencies_.transport->AcceptStream(accept.stream, accept.session);
+  dependencies_.transport->AcceptStream(accept.stream, accept.session,
+                                        dependencies_.name_of(accept.job));
   return absl::OkStatus();
 }
 

@@ -104,6 +104,7 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
   byte_threads_.Connect(dependencies.bytes);
   dependencies.notes = &notes_;
   dependencies.new_token = NewToken;
+  dependencies.new_stream = [this] { return next_connection_.fetch_add(1); };
   dependencies.save = [this](const SaveState& state) {
     state_thread_->Submit(0, [this, state] {
       const bool ok = state_file_->Save(state).ok();
@@ -201,7 +202,7 @@ void Engine::NoteWaiting(absl::Time now) {
     for (const auto& [session, hello] : hellos_) hellos.push_back(hello);
   }
   runner_->MessagesWait(std::move(waiting), std::move(hellos), now);
-  transport_->Flush();
+  runner_->Flush();
 }
 
 void Engine::TakeEvent() {
@@ -211,7 +212,7 @@ void Engine::TakeEvent() {
   const Posted posted = queue_.Next();
   taken_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);
   posted.task(*runner_, begun);
-  transport_->Flush();
+  runner_->Flush();
   const auto cost = 1 + static_cast<uint64_t>((clock_.Now() - begun) / kShare);
   queue_.Charge(posted.connection, cost * runner_->SharersOf(posted.connection) - 1);
   if (events_.arrived()) TakePosted();
@@ -229,7 +230,7 @@ void Engine::Loop() {
       TakePosted();
       NoteWaiting(now);
       runner_->Tick(now);
-      transport_->Flush();
+      runner_->Flush();
     }
     LetGo();
   }
@@ -313,6 +314,36 @@ void Engine::OnFrame(StreamId stream, IncomingFrame frame) {
 
 void Engine::CloseStream(StreamId stream) {
   Post(stream, [stream](Runner& runner, absl::Time now) { runner.StreamClosed(stream, now); });
+}
+
+// ---- shards
+
+namespace {
+
+// Among the connections; no session or stream gets so far.
+uint64_t ConnectionOf(ShardId shard) { return uint64_t{1} << 62 | shard; }
+
+}  // namespace
+
+ShardId Engine::OpenShard(ShardHello hello) {
+  const ShardId shard = next_shard_.fetch_add(1);
+  Post(ConnectionOf(shard), [shard, hello = std::move(hello)](Runner& runner, absl::Time now) {
+    runner.ShardOpened(shard, hello, now);
+  });
+  return shard;
+}
+
+void Engine::OnShardEvents(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes) {
+  Post(ConnectionOf(shard),
+       [shard, events = std::move(events), bytes](Runner& runner, absl::Time now) mutable {
+         runner.ShardReported(shard, std::move(events), bytes, now);
+       });
+}
+
+void Engine::CloseShard(ShardId shard, std::string why) {
+  Post(ConnectionOf(shard), [shard, why = std::move(why)](Runner& runner, absl::Time now) mutable {
+    runner.ShardClosed(shard, std::move(why), now);
+  });
 }
 
 void Engine::Command(Event command) {

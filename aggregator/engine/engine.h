@@ -43,6 +43,8 @@
 #include "aggregator/engine/fair_queue.h"
 #include "aggregator/engine/gate.h"
 #include "aggregator/engine/runner.h"
+#include "aggregator/engine/shard_messages.h"
+#include "aggregator/engine/stream_sink.h"
 #include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/transport.h"
 #include "kernels/reducer.h"
@@ -71,14 +73,14 @@ struct EngineOptions {
   uint64_t most_arenas = std::numeric_limits<uint64_t>::max();
 };
 
-class Engine {
+class Engine : public StreamSink {
  public:
   // `devices`: what reduces in place of `reducer`, which takes over what a device cannot do or
   // fails at; null for none. REQUIRES: all of them outlive the engine; `state_file` is null unless
   // options.core.state_file.
   Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer, NoteSink& notes,
          StateFile* state_file, accelerator::ReduceDevices* devices = nullptr);
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -107,9 +109,15 @@ class Engine {
   void CloseSession(SessionId session, std::string ended = "", bool malformed = false);
   // The kernel hears nothing of these sessions now; the same again as long as that lasts.
   void OnUnheard(std::vector<UnheardSession> sessions);
-  StreamId OpenStream(SessionToken token);
-  void OnFrame(StreamId stream, IncomingFrame frame);
-  void CloseStream(StreamId stream);
+  StreamId OpenStream(SessionToken token) override;
+  void OnFrame(StreamId stream, IncomingFrame frame) override;
+  void CloseStream(StreamId stream) override;
+  // A shard has connected. Its number is never used for another one.
+  ShardId OpenShard(ShardHello hello);
+  // `bytes` are given back (Transport::ShardConsumed).
+  void OnShardEvents(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes);
+  // `why`: as a sentence.
+  void CloseShard(ShardId shard, std::string why);
 
   // ---- for operators
   // EvictWorker, WorkerExited, DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob,
@@ -179,6 +187,7 @@ class Engine {
   ByteThreads byte_threads_;
   std::atomic<Term> term_;
   std::atomic<uint64_t> next_connection_{1};
+  std::atomic<ShardId> next_shard_{kCoordinatorShard + 1};
   static constexpr int64_t kNothingTaken = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> taken_posted_ns_{kNothingTaken};  // When the present event was posted.
 

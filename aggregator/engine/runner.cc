@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "protocol/limits/limits.h"
 #include "protocol/version.h"
@@ -25,15 +27,22 @@ Runner::Runner(Config config, RunnerDependencies dependencies, absl::Time start)
     : dependencies_(std::move(dependencies)),
       core_(WithLimits(std::move(config)), start),
       now_(start),
-      bytes_(DependenciesOfBytes()) {}
+      bytes_(DependenciesOfBytes()),
+      shards_(
+          dependencies_.new_stream, [this](JobId job) { return NameOf(job); },
+          [this](ShardId shard, const std::vector<ShardStep>& steps) {
+            transport().SendToShard(shard, steps);
+          }) {}
+
+JobName Runner::NameOf(JobId job) const {
+  // A session that lingers may shortly outlive its job.
+  const auto found = core().jobs().find(job);
+  return found == core().jobs().end() ? JobName() : found->second.name;
+}
 
 ByteDependencies Runner::DependenciesOfBytes() const {
   ByteDependencies bytes = dependencies_.bytes;
-  bytes.name_of = [this](JobId job) {
-    // A session that lingers may shortly outlive its job.
-    const auto found = core().jobs().find(job);
-    return found == core().jobs().end() ? JobName() : found->second.name;
-  };
+  bytes.name_of = [this](JobId job) { return NameOf(job); };
   // A job has its share of this memory, as of all.
   bytes.job_arena_bytes = core().config().max_job_bytes;
   return bytes;
@@ -48,6 +57,12 @@ void Runner::Step(const Event& event, absl::Time now) {
   for (const Action& action : actions_) {
     std::visit([this](const auto& what) { Do(what); }, action);
   }
+  shards_.EndStep();
+}
+
+void Runner::Flush() {
+  shards_.Flush();
+  transport().Flush();
 }
 
 void Runner::SessionOpened(SessionId session, std::string address, absl::Time now) {
@@ -76,7 +91,7 @@ void Runner::BatchReceived(SessionId session, Batch&& batch, absl::Time now) {
 void Runner::SessionEnded(SessionClosed closed, absl::Time now) { Step(std::move(closed), now); }
 
 void Runner::StreamOpened(StreamId stream, SessionToken token, absl::Time now) {
-  Step(basin::aggregator::StreamOpened{stream, token}, now);
+  Step(basin::aggregator::StreamOpened{stream, token, kCoordinatorShard}, now);
 }
 
 void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now) {
@@ -137,6 +152,78 @@ void Runner::SessionsUnheard(std::vector<UnheardSession> sessions, absl::Duratio
   Step(basin::aggregator::SessionsUnheard{std::move(sessions), age}, now);
 }
 
+// ---- shards
+
+void Runner::ShardOpened(ShardId shard, const ShardHello& hello, absl::Time now) {
+  shards_.Add(shard);
+  transport().WelcomeShard(shard, core().config().term);
+  Step(ShardUp{shard, hello.name, hello.endpoint}, now);
+}
+
+void Runner::ShardReported(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes,
+                           absl::Time now) {
+  for (ShardEvent& event : events) {
+    if (!shards_.Has(shard)) return;
+    const absl::Status taken =
+        std::visit([&](auto& what) { return Report(shard, std::move(what), now); }, event);
+    if (taken.ok()) continue;
+    transport().CloseShard(shard, taken);
+    return ShardClosed(shard, std::string(taken.message()), now);
+  }
+  transport().ShardConsumed(shard, bytes);
+}
+
+void Runner::ShardClosed(ShardId shard, std::string why, absl::Time now) {
+  if (!shards_.Has(shard)) return;
+  shards_.Remove(shard);
+  Step(ShardLost{shard, std::move(why)}, now);
+}
+
+absl::Status Runner::Report(ShardId shard, const basin::aggregator::StreamOpened& opened,
+                            absl::Time now) {
+  const absl::StatusOr<StreamId> stream = shards_.Open(shard, opened.stream);
+  if (!stream.ok()) return stream.status();
+  Step(basin::aggregator::StreamOpened{*stream, opened.token, shard}, now);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, const StreamLost& lost, absl::Time now) {
+  const absl::StatusOr<StreamId> stream = shards_.Find(shard, lost.stream);
+  if (!stream.ok()) return stream.status();
+  if (*stream == 0) return absl::OkStatus();
+  shards_.Close(*stream);
+  Step(StreamLost{*stream}, now);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, ShardFrameReceived received, absl::Time now) {
+  const absl::StatusOr<StreamId> stream = shards_.Find(shard, received.stream);
+  if (!stream.ok()) return stream.status();
+  if (absl::Status begun = shards_.BeginStep(shard, received.frame); !begun.ok()) return begun;
+  // Otherwise it was closed meanwhile, and the frame is only let go of.
+  if (const std::optional<SessionId> session = shards_.SessionOf(*stream)) {
+    received.what.session = *session;
+    received.what.shard = shard;
+    Step(std::move(received.what), now);
+  }
+  shards_.EndStep();
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, const ShardFrameUnknown& unknown, absl::Time) {
+  // What was named until now has been sent before this answer.
+  if (absl::Status begun = shards_.BeginStep(shard, unknown.frame); !begun.ok()) return begun;
+  shards_.EndStep();
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, ReduceDone done, absl::Time now) {
+  if (absl::Status asked = shards_.Reduced(shard, done); !asked.ok()) return asked;
+  done.shard = shard;
+  Step(std::move(done), now);
+  return absl::OkStatus();
+}
+
 absl::Time Runner::NextDeadline() const { return core_.NextDeadline(); }
 
 // ---- actions
@@ -153,8 +240,31 @@ void Runner::Do(const EndSession& end) {
   transport().CloseSession(end.session);
 }
 
+namespace {
+
+// Actions that are for every shard, and for this process.
+template <typename Action>
+constexpr bool kIsForAll = std::is_same_v<Action, NameTensors> ||
+                           std::is_same_v<Action, IdleLane> || std::is_same_v<Action, EndJob> ||
+                           std::is_same_v<Action, StartAttempt> || std::is_same_v<Action, EndRound>;
+
+// Values are on shard 0 alone.
+template <typename Action>
+constexpr bool kIsOfValue = std::is_same_v<Action, RelayBlob> || std::is_same_v<Action, SendBlob> ||
+                            std::is_same_v<Action, DropBlob>;
+
+}  // namespace
+
 template <typename Other>
 void Runner::Do(const Other& other) {
+  if constexpr (kIsForAll<Other>) {
+    shards_.DoAll(other);
+  } else if constexpr (std::is_same_v<Other, NameTensors>) {
+    if (other.shard != kEveryShard && other.shard != kCoordinatorShard) return shards_.Do(other);
+    if (other.shard == kEveryShard) shards_.DoAll(other);
+  } else if constexpr (!kIsOfValue<Other>) {
+    if (other.shard != kCoordinatorShard) return shards_.Do(other);
+  }
   // Our own broken invariant: core and bytes disagree about what is held.
   if (!bytes_.CarryOut(other, arrived_, now_).ok()) std::abort();
 }

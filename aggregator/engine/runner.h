@@ -25,6 +25,8 @@
 #include "aggregator/core/aggregator.h"
 #include "aggregator/engine/byte_runner.h"
 #include "aggregator/engine/payloads.h"
+#include "aggregator/engine/remote_shards.h"
+#include "aggregator/engine/shard_messages.h"
 #include "aggregator/engine/transport.h"
 #include "runtime/frames/frame.h"
 
@@ -44,6 +46,8 @@ struct RunnerDependencies {
   NoteSink* notes = nullptr;
   // Fresh and random, never 0.
   std::function<SessionToken()> new_token;
+  // For a data stream at a shard; as the transport's are numbered.
+  std::function<StreamId()> new_stream;
   // Writes it down; then Runner::Saved is called. Not used without Config::state_file.
   std::function<void(const SaveState&)> save;
   std::function<void(const SaveSettings&)> save_settings;
@@ -89,8 +93,16 @@ class Runner {
   // Messages of these connections, and these hellos, wait to be handled.
   void MessagesWait(std::vector<uint64_t> connections, std::vector<WaitingHello> hellos,
                     absl::Time now);
+  // A shard has connected; it was given this number.
+  void ShardOpened(ShardId shard, const ShardHello& hello, absl::Time now);
+  // It reports these. One that breaks the rules loses its connection.
+  void ShardReported(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes, absl::Time now);
+  void ShardClosed(ShardId shard, std::string why, absl::Time now);
   // The kernel has heard nothing of these sessions, as the transport saw it `age` ago.
   void SessionsUnheard(std::vector<UnheardSession> sessions, absl::Duration age, absl::Time now);
+
+  // All that has happened until now was passed: what was sent may have waited until now.
+  void Flush();
 
   // When Tick must be called at the latest.
   absl::Time NextDeadline() const;
@@ -107,11 +119,20 @@ class Runner {
   uint64_t SharersOf(uint64_t connection) const;
   size_t sessions() const { return core_.delivery().sessions(); }
   size_t streams() const { return core_.delivery().streams(); }
+  size_t shards() const { return shards_.size(); }
 
  private:
   ByteDependencies DependenciesOfBytes() const;
   Transport& transport() const { return *dependencies_.bytes.transport; }
   void Step(const Event& event, absl::Time now);
+  JobName NameOf(JobId job) const;
+  // ---- what a shard reports
+  absl::Status Report(ShardId shard, const basin::aggregator::StreamOpened& opened, absl::Time now);
+  absl::Status Report(ShardId shard, const StreamLost& lost, absl::Time now);
+  absl::Status Report(ShardId shard, ShardFrameReceived received, absl::Time now);
+  absl::Status Report(ShardId shard, const ShardFrameUnknown& unknown, absl::Time now);
+  absl::Status Report(ShardId shard, ReduceDone done, absl::Time now);
+  // ---- actions
   void Do(const basin::aggregator::Send& send);
   void Do(const SendAll& send);
   void Do(const EndSession& end);
@@ -120,7 +141,7 @@ class Runner {
   void Do(const SaveSettings& save);
   void Do(const Note& note);
   void Do(const Drained& drained);
-  // All others are about bytes.
+  // All others are about bytes, here or at a shard.
   template <typename Other>
   void Do(const Other& other);
 
@@ -128,6 +149,7 @@ class Runner {
   Aggregator core_;
   absl::Time now_;
   ByteRunner bytes_;
+  RemoteShards shards_;
 
   std::vector<Action> actions_;                 // From the Step in progress; kept for its memory.
   const Payloads::Arrived* arrived_ = nullptr;  // In the Step in progress.

@@ -3,7 +3,8 @@
 // What a coordinator and a shard say to each other (basin/v1/shard.proto), as plain values: the
 // core's events and actions that are about bytes, and what is needed to carry them over a stream.
 //
-// A data stream and a frame have the numbers that the shard gives them, here and nowhere else.
+// A data stream and a frame have the numbers that the shard gives them, here and nowhere else. All
+// is about that shard, so Action::shard is not used.
 //
 // Thread contract: plain values.
 
@@ -17,8 +18,8 @@
 
 #include "aggregator/core/action.h"
 #include "aggregator/core/event.h"
-#include "protocol/error.h"
 #include "protocol/ids.h"
+#include "protocol/placement.h"
 #include "protocol/version.h"
 
 namespace basin::aggregator {
@@ -57,12 +58,8 @@ using FromShard = std::variant<ShardHello, std::vector<ShardEvent>>;
 // ---- coordinator -> shard
 
 struct ShardWelcome {
-  uint32_t shard = 0;
+  ShardId shard = 0;
   Term term = 0;
-};
-
-struct ShardRefused {
-  Error error;
 };
 
 struct ShardAcceptStream {
@@ -82,7 +79,7 @@ struct ShardStep {
   bool continues = false;  // The next step is a part of this one.
 };
 
-using ToShard = std::variant<ShardWelcome, ShardRefused, std::vector<ShardStep>>;
+using ToShard = std::variant<ShardWelcome, std::vector<ShardStep>>;
 
 }  // namespace basin::aggregator
 

@@ -212,7 +212,7 @@ void Network::CloseSession(aggregator::SessionId session) {
   }
 }
 
-void Network::AcceptStream(aggregator::StreamId stream, aggregator::SessionId) {
+void Network::AcceptStream(aggregator::StreamId stream, aggregator::SessionId, const JobName&) {
   MutexLock lock(mutex_);
   const LinkPtr link = Find(stream);
   if (link == nullptr) return;

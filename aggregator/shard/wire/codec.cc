@@ -547,11 +547,6 @@ absl::Status Pack(const ShardWelcome& in, Packer<v1::ToShard>& packer) {
   return packer.Finish();
 }
 
-absl::Status Pack(const ShardRefused& in, Packer<v1::ToShard>& packer) {
-  Encode(in.error, packer.message().mutable_refused()->mutable_error());
-  return packer.Finish();
-}
-
 absl::Status Pack(const std::vector<ShardStep>& in, Packer<v1::ToShard>& packer) {
   for (const ShardStep& step : in) {
     const auto begin = [&packer, &step] {
@@ -646,11 +641,6 @@ ToShard DecodeMessage(const v1::ToShard& in, Checker& checker) {
     const Checker::Scope scope(checker, "welcome");
     return ShardWelcome{checker.Required("shard", in.welcome().shard()),
                         checker.Required("term", in.welcome().term())};
-  }
-  if (in.has_refused()) {
-    const Checker::Scope scope(checker, "refused");
-    return ShardRefused{
-        DecodeRequired("error", in.refused().has_error(), in.refused().error(), checker)};
   }
   if (in.has_steps()) return DecodeSteps(in.steps(), checker);
   checker.Fail("message", "is required");

@@ -69,7 +69,6 @@ auto Tied(const ShardHello& a) {
   return std::tie(a.protocol_version, a.contract_version, a.name, a.endpoint, a.software);
 }
 auto Tied(const ShardWelcome& a) { return std::tie(a.shard, a.term); }
-auto Tied(const ShardRefused& a) { return std::tie(a.error); }
 
 template <typename T>
 bool Same(const T& a, const T& b) {
@@ -309,8 +308,6 @@ TEST(ShardWire, TheFirstMessagesArriveAsTheyWere) {
     EXPECT_TRUE(Same(hello, Only<ShardHello>(Encode(FromShard(hello)), DecodeFromShard)));
     const ShardWelcome welcome{static_cast<uint32_t>(1 + random.Below(99)), random.Positive()};
     EXPECT_TRUE(Same(welcome, Only<ShardWelcome>(Encode(ToShard(welcome)), DecodeToShard)));
-    const ShardRefused refused{{ErrorCode::kVersionMismatch, "other versions"}};
-    EXPECT_TRUE(Same(refused, Only<ShardRefused>(Encode(ToShard(refused)), DecodeToShard)));
   }
 }
 
