@@ -156,7 +156,8 @@ Error Take(Lane& lane, const Scope& scope, const PushTensors& push) {
 Error Take(Lane& lane, const Scope& scope, const PushMore& more) {
   if (!lane.round.has_value()) return {};
   // The lane may have no index any more: its name was let go, and is registered again.
-  for (const PushMore::Part& part : more.parts) lane.round->PushMore(lane.layout, part);
+  const LaneId id{lane.handle, lane.index.value_or(0), lane.name, lane.layout, lane.shares};
+  for (const PushMore::Part& part : more.parts) lane.round->PushMore(id, part);
   Advance(lane, scope);
   return {};
 }
@@ -285,9 +286,9 @@ void OnOpen(Lane& lane, const Scope& scope, const OpenRound& open) {
 
 void OnCredit(Lane& lane, const Scope& scope, const Credit& credit) {
   Round* round = lane.InFlight(credit.round);
-  const uint64_t before = scope.streams.in_flight();
+  const std::vector<uint64_t> before = scope.streams.InFlight();
   if (round != nullptr) round->OnCredit(scope, lane.Id(), credit);
-  scope.streams.Acknowledged(before - scope.streams.in_flight(), scope.now);
+  scope.streams.Acknowledged(before, scope.now);
   // A window that arrived without a frame is the initial window of a round.
   if (credit.acked.empty() && credit.refused.empty())
     lane.window = std::max(lane.window, credit.window);
@@ -326,7 +327,7 @@ void LoseStream(Lane& lane, const Scope& scope, uint32_t stream) {
 }
 
 void Advance(Lane& lane, const Scope& scope) {
-  if (!scope.welcomed || !lane.in_session) return;
+  if (!scope.welcomed || !lane.in_session || !lane.placed) return;
   lane.settlement.PumpSupply(scope, lane.Id());
   AdvanceSamples(lane, scope);
   AdvanceReport(lane, scope);
