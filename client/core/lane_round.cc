@@ -83,7 +83,12 @@ void RequestResultsNow(Lane& lane, const Scope& scope) {
 std::string Obstacle(const Lane& lane, const Scope& scope) {
   if (!scope.welcomed) return ", and the aggregator is not connected";
   if (!scope.pause.empty()) return absl::StrCat("; ", absl::StripSuffix(scope.pause, "."));
-  if (const auto why = scope.streams.Trouble(); !why.empty()) return absl::StrCat("; ", why);
+  if (const ShardStreams* troubled = scope.streams.Troubled(); troubled != nullptr) {
+    if (troubled->shard().shard == kCoordinatorShard)
+      return absl::StrCat("; ", troubled->Trouble());
+    return absl::StrCat("; for worker ", scope.config.worker, " of job ", scope.config.job, ", ",
+                        troubled->Trouble());
+  }
   const std::string& held_up_by = lane.round->wait().held_up_by();
   return held_up_by.empty() ? "" : absl::StrCat("; it waits for ", held_up_by);
 }

@@ -129,14 +129,18 @@ class Streams {
     rows_.resize(1);
     rows_.front()->Reset();
   }
-  // Why nothing can be sent to some shard, as a part of a sentence; empty while all have a stream
-  // that is up, and before one has failed.
-  std::string Trouble() const {
+  // The first shard to which nothing can be sent; null while all have a stream that is up, and
+  // before one has failed.
+  const ShardStreams* Troubled() const {
     for (const auto& row : rows_) {
-      if (!row.has_value()) continue;
-      if (std::string why = row->Trouble(); !why.empty()) return why;
+      if (row.has_value() && !row->Trouble().empty()) return &*row;
     }
-    return "";
+    return nullptr;
+  }
+  // Why, as a part of a sentence; empty for none.
+  std::string Trouble() const {
+    const ShardStreams* troubled = Troubled();
+    return troubled == nullptr ? "" : troubled->Trouble();
   }
 
   // Likewise, about a shard beside the coordinator's own that cannot be reached.

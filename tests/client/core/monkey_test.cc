@@ -259,8 +259,9 @@ class Monkey {
 // The bytes charged to the streams are the unacknowledged bytes of the rounds in flight.
 void CheckBooks(const Harness& worker) {
   uint64_t charged = 0;
-  for (uint32_t i = 0; i < worker.client.session().streams().size(); ++i) {
-    charged += worker.client.session().streams().unacked(i);
+  const Streams& streams = worker.client.session().streams();
+  for (uint32_t i = 0; i < streams.size(); ++i) {
+    if (streams.Names(i)) charged += streams.unacked(i);
   }
   uint64_t unacked = 0;
   for (const struct Lane& lane : worker.client.lanes()) {
@@ -269,7 +270,8 @@ void CheckBooks(const Harness& worker) {
   ASSERT_EQ(charged, unacked);
 }
 
-// The client sends messages only in an open session, and frames only on streams that are up.
+// The client sends messages only in an open session, and frames only on streams that are up, of the
+// shard that holds all their chunks.
 void CheckActions(const Client& before, const Harness& worker, const Actions& actions) {
   bool open = before.session().phase() == SessionPhase::kGreeting || before.connected();
   for (const Action& action : actions.all) {
@@ -278,7 +280,13 @@ void CheckActions(const Client& before, const Harness& worker, const Actions& ac
       ASSERT_TRUE(open || std::holds_alternative<Hello>(send->message));
     }
     if (const SendContribution* send = std::get_if<SendContribution>(&action)) {
-      ASSERT_TRUE(worker.client.session().streams().IsUp(send->stream));
+      const Streams& streams = worker.client.session().streams();
+      ASSERT_TRUE(streams.IsUp(send->stream));
+      const struct Lane& lane = worker.client.lanes()[send->lane];
+      for (const ChunkRange& range : send->ranges) {
+        ASSERT_EQ(lane.shares.Head(lane.layout, range),
+                  (std::pair(streams.ShardOf(send->stream), range.count)));
+      }
     }
   }
 }
@@ -286,6 +294,7 @@ void CheckActions(const Client& before, const Harness& worker, const Actions& ac
 TEST(MonkeyTest, NothingBreaksTheClient) {
   uint64_t delivered = 0;
   uint64_t sent = 0;
+  uint64_t elsewhere = 0;  // Of these, to shards beside the coordinator's own.
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Monkey monkey(seed);
@@ -307,12 +316,17 @@ TEST(MonkeyTest, NothingBreaksTheClient) {
         ASSERT_GT(worker.client.NextDeadline(), worker.now) << "a tick settles what is due";
       }
       delivered += actions.Of<Deliver>().size();
-      sent += actions.Of<SendContribution>().size();
+      for (const SendContribution& send : actions.Of<SendContribution>()) {
+        ++sent;
+        const Streams& streams = worker.client.session().streams();
+        if (streams.ShardOf(send.stream) != kCoordinatorShard) ++elsewhere;
+      }
       if (worker.client.fatal().has_value()) break;
     }
   }
   EXPECT_GT(delivered, 100u) << "the monkey gets somewhere";
   EXPECT_GT(sent, 500u);
+  EXPECT_GT(elsewhere, 100u);
 }
 
 }  // namespace

@@ -484,8 +484,8 @@ TEST(Shards, AWaitThatRunsOutNamesTheShard) {
   worker.Do(WaitRound{0, worker.now + absl::Seconds(1)});
   const Error error = worker.Pass(absl::Seconds(1)).One<FailRound>().error;
   EXPECT_EQ(error.code, ErrorCode::kOutcomeUnknown);
-  EXPECT_THAT(error.text, HasSubstr("no data stream to shard s-1 at host-1:29700 is open: "
-                                    "connection refused"));
+  EXPECT_THAT(error.text, HasSubstr("for worker w-0 of job train, no data stream to shard s-1 at "
+                                    "host-1:29700 is open: connection refused"));
 }
 
 }  // namespace
