@@ -230,6 +230,13 @@ void WorkerProcess::Do(client::OpenStream& open) {
   world_.queue.At(connect_stream_at_[open.stream], Happening::kConnect, index_, open.stream + 1);
 }
 
+void WorkerProcess::Do(client::CloseStream& close) {
+  connect_stream_at_[close.stream] = -1;
+  if (!streams_[close.stream].has_value()) return;
+  world_.network.CloseByWorker(*streams_[close.stream]);
+  streams_[close.stream].reset();
+}
+
 WorkerProcess::Lane* WorkerProcess::LaneAt(LaneIndex index) {
   for (Lane& lane : lanes_) {
     if (lane.index == index) return &lane;

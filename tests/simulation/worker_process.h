@@ -172,6 +172,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Do(client::OpenSession& open);
   void Do(client::CloseSession& close);
   void Do(client::OpenStream& open);
+  void Do(client::CloseStream& close);
   void Do(client::Send& send);
   void Do(client::Deliver& deliver);
   void Do(client::FailRound& fail);

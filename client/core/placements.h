@@ -1,0 +1,54 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The placements that the aggregator of this session has sent.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_CLIENT_CORE_PLACEMENTS_H_
+#define BASIN_CLIENT_CORE_PLACEMENTS_H_
+
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "protocol/placement.h"
+
+namespace basin::client {
+
+class Placements {
+ public:
+  // Those that are kept beside the ones in use, for lanes that this worker has yet to register. If
+  // it meets one that it has forgotten, a new session names it again.
+  static constexpr size_t kKept = 256;
+
+  // Null: it was not sent, or is forgotten.
+  const Placement* Find(PlacementNumber number) const {
+    const auto found = known_.find(number);
+    return found == known_.end() ? nullptr : &found->second;
+  }
+  // The last one; null if everything is on the coordinator's own shard.
+  const Placement* Last() const { return known_.empty() ? nullptr : &known_.rbegin()->second; }
+  void Take(Placement placement) {
+    const PlacementNumber number = placement.number;
+    known_[number] = std::move(placement);
+  }
+  // `is_used(number)`: whether a lane uses it.
+  template <typename IsUsed>
+  void ForgetOld(IsUsed&& is_used) {
+    for (auto it = known_.begin(); known_.size() > kKept && std::next(it) != known_.end();) {
+      it = is_used(it->first) ? std::next(it) : known_.erase(it);
+    }
+  }
+  void Clear() { known_.clear(); }
+
+  auto Fields() const { return std::tie(known_); }
+
+ private:
+  std::map<PlacementNumber, Placement> known_;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_PLACEMENTS_H_
