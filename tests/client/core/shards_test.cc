@@ -184,6 +184,19 @@ TEST(Shards, TheRowOfALostShardIsUsedAgain) {
   EXPECT_EQ(opened[0].shard, ShardNamed(3));
 }
 
+TEST(Shards, ShardsThatNoRoundUsesAnyMoreLoseTheirStreams) {
+  Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
+  worker.PushOne(kBig);
+  worker.PushOne(kSmall);
+  worker.Do(CommitRound{0});
+  StageAll(worker, 1);
+  // A worker that knows no shards has come.
+  EXPECT_THAT(Closed(worker.Receive(worker.MakeVerdict(BigValue(worker)))),
+              ElementsAre(2, 3, 4, 5));
+  worker.Begin();
+  EXPECT_EQ(ByShard(worker, worker.PushOne(kBig)).size(), 1u);
+}
+
 TEST(Shards, ANewSessionKnowsOnlyThePlacementsOfItsWelcome) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
   worker.PushOne(kBig);
