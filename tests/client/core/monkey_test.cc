@@ -31,6 +31,7 @@ class Monkey {
         Welcome welcome = worker.MakeWelcome(client.role());
         welcome.incarnation.counter = std::max<uint64_t>(1, client.incarnation().counter);
         welcome.membership = client.membership();
+        if (Pick(4) > 0) welcome.placements = {SomePlacement()};
         return MessageReceived{welcome};
       }
       default:
@@ -47,6 +48,7 @@ class Monkey {
     const struct Lane& lane = worker.lane();
     if (lane.layout.version() < 3 || Pick(9) == 0) {
       LaneLayout layout = worker.MakeLayout(0, lane.last_verdict + 1);
+      layout.placement = SomeRoundPlacement(worker);
       return MessageReceived{layout};
     }
     if (!lane.round.has_value()) return BeginRound{0, Harness::Average(), {}, 0, {}};
@@ -230,7 +232,7 @@ class Monkey {
   }
   // One that the worker knows, mostly.
   RoundPlacement SomeRoundPlacement(const Harness& worker) {
-    if (Pick(40) == 0) return {1 + Pick(4), Pick(5)};
+    if (Pick(200) == 0) return {1 + Pick(4), Pick(5)};
     const Placement* last = worker.client.placements().Present();
     if (last == nullptr || Pick(3) == 0) return {};
     return {last->number, Pick(worker.lane().layout.version() + 1)};
