@@ -7,8 +7,11 @@
 // shards 0, 1 and 2: chunks 0 to 3 of "big" are on the first, 4 to 7 on the second, the others and
 // "small" on the third. Shard i has the streams 2 i and 2 i + 1; a frame has two chunks.
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -518,6 +521,157 @@ TEST(Shards, AWaitThatRunsOutNamesTheShard) {
   EXPECT_EQ(error.code, ErrorCode::kOutcomeUnknown);
   EXPECT_THAT(error.text, HasSubstr("for worker w-0 of job train, no data stream to shard s-1 at "
                                     "host-1:29700 is open: connection refused"));
+}
+
+// ---- any order
+
+// The shards' end of a worker's streams, whose frames arrive, are refused or are lost in any order.
+class AnyOrder {
+ public:
+  explicit AnyOrder(uint64_t seed) : random_(seed), worker_(BegunOn(placement_)) {
+    for (uint32_t i = 0; i < worker_.client.session().streams().size(); ++i) up_.insert(i);
+  }
+
+  // Pushes in parts, while things happen; then lets all arrive. Returns how many chunks were sent.
+  uint32_t Run() {
+    Take(worker_.Receive(Credit{kLane, 1, window_, {}, {}}));
+    Take(worker_.Do(PushTensor{0, kBig, 0, std::nullopt, 1}));
+    Take(worker_.PushOne(kSmall));
+    for (uint32_t chunks = 2; chunks <= 12; ++chunks) {
+      Take(worker_.Do(PushMore{0, {{kBig, chunks, 70, 1.0}}}));
+      for (uint32_t i = Pick(4); i > 0; --i) Happen();
+    }
+    Take(worker_.Do(CommitRound{0}));
+    for (int i = 0; i < 30; ++i) Happen();
+    for (int i = 0; i < 300 && (!opening_.empty() || !frames_.empty()); ++i) {
+      while (!opening_.empty()) Open();
+      if (!frames_.empty()) Arrive(false);
+    }
+    EXPECT_TRUE(committed_);
+    EXPECT_EQ(held_.size(), 13u) << "every chunk is where the placement says";
+    EXPECT_EQ(worker_.lane().round->push().unacked_bytes(), 0u);
+    return sent_;
+  }
+
+ private:
+  using Chunk = std::pair<TensorIndex, uint32_t>;
+  struct Frame {
+    uint32_t stream;
+    Chunks ranges;
+  };
+
+  uint32_t Pick(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
+  Shares Where() const { return Shares(placement_, worker_.lane().layout, 2); }
+
+  void Take(const Actions& actions) {
+    const Streams& streams = worker_.client.session().streams();
+    for (const Action& action : actions.all) {
+      if (const auto* open = std::get_if<OpenStream>(&action)) opening_.insert(open->stream);
+      if (const auto* close = std::get_if<CloseStream>(&action)) Drop(close->stream);
+      if (const auto* send = std::get_if<Send>(&action)) {
+        committed_ |= std::holds_alternative<Commit>(send->message);
+      }
+      const auto* send = std::get_if<SendContribution>(&action);
+      if (send == nullptr) continue;
+      EXPECT_EQ(up_.count(send->stream), 1u);
+      const Chunks ranges(send->ranges.begin(), send->ranges.end());
+      for (const ChunkRange& range : ranges) {
+        EXPECT_EQ(Where().Head(worker_.lane().layout, range),
+                  std::pair(streams.ShardOf(send->stream), range.count));
+        sent_ += range.count;
+      }
+      frames_.push_back({send->stream, ranges});
+    }
+    EXPECT_LE(worker_.lane().round->push().unacked_bytes(), window_);
+  }
+  void Drop(uint32_t stream) {
+    up_.erase(stream);
+    opening_.erase(stream);
+    for (size_t i = frames_.size(); i-- > 0;) {
+      if (frames_[i].stream == stream) frames_.erase(frames_.begin() + static_cast<int64_t>(i));
+    }
+  }
+  void Open() {
+    const uint32_t stream = *opening_.begin();
+    opening_.erase(stream);
+    up_.insert(stream);
+    Take(worker_.Do(StreamUp{stream}));
+  }
+  void Arrive(bool may_refuse) {
+    const size_t at = Pick(static_cast<uint32_t>(frames_.size()));
+    const Frame frame = frames_[at];
+    frames_.erase(frames_.begin() + static_cast<int64_t>(at));
+    if (may_refuse && Pick(4) == 0) {
+      Take(worker_.Receive(Credit{kLane, 1, window_, {}, frame.ranges}));
+      return;
+    }
+    for (const ChunkRange& range : frame.ranges) {
+      for (uint32_t i = 0; i < range.count; ++i) held_.insert({range.tensor, range.first + i});
+    }
+    Take(worker_.Receive(Credit{kLane, 1, window_, frame.ranges, {}}));
+  }
+  void LoseShard() {
+    if (placement_.lost.size() + 1 == placement_.shards.size()) return;
+    ShardId shard = Pick(4);
+    while (!placement_.Has(shard)) shard = (shard + 1) % 4;
+    const Shares before = Where();
+    placement_.lost.push_back(shard);
+    Chunks gone;
+    for (auto it = held_.begin(); it != held_.end();) {
+      const ChunkRange chunk{it->first, it->second, 1};
+      const bool lost = before.Head(worker_.lane().layout, chunk).first == shard;
+      if (lost) gone.push_back(chunk);
+      it = lost ? held_.erase(it) : std::next(it);
+    }
+    // What is on its way to the coordinator's own shard arrives there, and is refused.
+    for (size_t i = frames_.size(); i-- > 0;) {
+      if (worker_.client.session().streams().ShardOf(frames_[i].stream) != shard) continue;
+      gone.insert(gone.end(), frames_[i].ranges.begin(), frames_[i].ranges.end());
+      frames_.erase(frames_.begin() + static_cast<int64_t>(i));
+    }
+    Take(worker_.Receive(placement_));
+    Take(worker_.Receive(Credit{kLane, 1, window_, {}, gone}));
+  }
+  void Happen() {
+    switch (Pick(8)) {
+      case 0:
+        return LoseShard();
+      case 1: {
+        if (up_.empty()) return;
+        const uint32_t stream = *std::next(up_.begin(), Pick(static_cast<uint32_t>(up_.size())));
+        Drop(stream);
+        return Take(worker_.Do(StreamDown{stream, "reset"}));
+      }
+      case 2:
+        window_ = (1 + Pick(9)) * kChunkBytes;
+        if (worker_.lane().round->push().unacked_bytes() > window_) window_ = 12 * kChunkBytes;
+        return Take(worker_.Receive(Credit{kLane, 1, window_, {}, {}}));
+      case 3:
+        return opening_.empty() ? void() : Open();
+      default:
+        if (!frames_.empty()) Arrive(true);
+    }
+  }
+
+  std::mt19937_64 random_;
+  Placement placement_ = PlacedOn(1, {0, 1, 2, 3});
+  Harness worker_;
+  uint64_t window_ = 12 * kChunkBytes;
+  std::set<uint32_t> up_;
+  std::set<uint32_t> opening_;
+  std::vector<Frame> frames_;
+  std::set<Chunk> held_;
+  bool committed_ = false;
+  uint32_t sent_ = 0;
+};
+
+TEST(Shards, EveryChunkGetsToItsShardWhateverIsLost) {
+  uint32_t most = 0;
+  for (uint64_t seed = 0; seed < 2000 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    most = std::max(most, AnyOrder(seed).Run());
+  }
+  EXPECT_GT(most, 26u) << "much is sent again";
 }
 
 }  // namespace
