@@ -130,10 +130,12 @@ bool OnVerdict(ClientState& state, const Scope& scope, LaneIndex index, const Ve
   Lane* lane = state.lanes.Find(index);
   if (lane == nullptr) return true;
   const bool late = !placement.has_value();
-  // Whatever the worker still has of this round is not needed any longer.
-  if (!late && lane->in_session && record.round == lane->next() &&
-      !lane->Use(state.placements, *placement)) {
-    return OnFinding(state, scope, lane->UnknownPlacement());
+  if (!late && lane->in_session && record.round == lane->next()) {
+    // Whatever the worker still has of this round is not needed any longer.
+    if (!lane->Use(state.placements, *placement)) {
+      return OnFinding(state, scope, lane->UnknownPlacement());
+    }
+    if (state.placements.SetPresent(placement->number)) FollowShards(state, scope);
   }
   if (!OnFinding(state, scope, OnVerdict(*lane, scope, record, late))) return false;
   // A verdict that was missed comes in a welcome, which has newer members.

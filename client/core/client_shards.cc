@@ -20,7 +20,7 @@ std::map<ShardId, PlacedShard> ShardsInUse(const ClientState& state) {
       if (placement->Has(shard.shard)) shards.emplace(shard.shard, shard);
     }
   };
-  add(state.placements.Last());
+  add(state.placements.Present());
   for (const Lane& lane : state.lanes.all()) add(state.placements.Find(lane.placement.number));
   shards.erase(kCoordinatorShard);  // Its streams are those of the session.
   return shards;

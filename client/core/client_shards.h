@@ -14,7 +14,7 @@ namespace basin::client {
 
 // The aggregator has added a shard, or lost one.
 void OnPlacement(ClientState& state, const Scope& scope, const Placement& placement);
-// Opens streams to the shards of the last placement and of those that lanes use, and closes those
+// Opens streams to the shards of the present placement and of those that lanes use, and closes those
 // to others. What was in flight to these is pushed again, to where it is now.
 void FollowShards(ClientState& state, const Scope& scope);
 // A stream has come up, or could not be opened: reports it if this changes whether the shard can be

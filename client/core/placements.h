@@ -28,25 +28,31 @@ class Placements {
     const auto found = known_.find(number);
     return found == known_.end() ? nullptr : &found->second;
   }
-  // The last one; null if everything is on the coordinator's own shard.
-  const Placement* Last() const { return known_.empty() ? nullptr : &known_.rbegin()->second; }
+  // The one of the next rounds, as far as is known; null if they have everything on the
+  // coordinator's own shard.
+  const Placement* Present() const { return Find(present_); }
   void Take(Placement placement) {
     const PlacementNumber number = placement.number;
-    known_[number] = std::move(placement);
+    const bool fresh = known_.insert_or_assign(number, std::move(placement)).second;
+    if (fresh) present_ = number;
   }
+  // A verdict says which one the next round uses. Returns whether that is news.
+  bool SetPresent(PlacementNumber number) { return std::exchange(present_, number) != number; }
   // `is_used(number)`: whether a lane uses it.
   template <typename IsUsed>
   void ForgetOld(IsUsed&& is_used) {
-    for (auto it = known_.begin(); known_.size() > kKept && std::next(it) != known_.end();) {
-      it = is_used(it->first) ? std::next(it) : known_.erase(it);
+    for (auto it = known_.begin(); known_.size() > kKept && it != known_.end();) {
+      const bool keeps = it->first == present_ || is_used(it->first);
+      it = keeps ? std::next(it) : known_.erase(it);
     }
   }
-  void Clear() { known_.clear(); }
+  void Clear() { *this = Placements(); }
 
-  auto Fields() const { return std::tie(known_); }
+  auto Fields() const { return std::tie(known_, present_); }
 
  private:
   std::map<PlacementNumber, Placement> known_;
+  PlacementNumber present_ = 0;
 };
 
 }  // namespace basin::client

@@ -83,17 +83,6 @@ void Push::AddReady(const Tensor& tensor, Interval numbers, const LaneId& lane) 
   });
 }
 
-void Push::SetWindow(uint64_t window) {
-  window_ = window;
-  for (auto& [shard, to] : by_shard_) to.window.reset();
-}
-
-uint64_t Push::unacked_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [shard, to] : by_shard_) bytes += to.unacked_bytes;
-  return bytes;
-}
-
 void Push::Place(const LaneId& lane) {
   std::vector<Interval> ready;
   for (auto& [shard, to] : by_shard_) {
@@ -134,6 +123,7 @@ void Push::ReleaseUnacked(Interval numbers, Streams& streams) {
   for (uint32_t stream = 0; stream < unacked_.size(); ++stream) {
     for (const Interval& part : unacked_[stream].Remove(numbers)) {
       const uint64_t bytes = BytesOf(part);
+      unacked_bytes_ -= bytes;
       by_shard_[streams.ShardOf(stream)].unacked_bytes -= bytes;
       streams.Release(stream, bytes);
     }
@@ -149,6 +139,7 @@ void Push::MarkDone(Interval numbers, Streams& streams) {
 
 void Push::EndSession() {
   unacked_.clear();
+  unacked_bytes_ = 0;
   by_shard_.clear();
   pull_ = false;
   wanted_.Clear();
@@ -211,6 +202,7 @@ std::vector<Interval> Push::TakeUnacked(uint32_t stream, Streams& streams) {
   for (Interval run : unacked_[stream].Runs()) {
     while (!run.empty()) {
       const Interval part{run.begin, std::min(run.end, NumbersOf(TensorOf(run.begin)).end)};
+      unacked_bytes_ -= BytesOf(part);
       by_shard_[streams.ShardOf(stream)].unacked_bytes -= BytesOf(part);
       streams.Release(stream, BytesOf(part));
       parts.push_back(part);
@@ -296,6 +288,14 @@ void Push::Pump(const Scope& scope, const LaneId& lane, RoundNumber round) {
   }
 }
 
+bool Push::HasRoom(const Scope& scope, const LaneId& lane, const ToShard& to,
+                   uint64_t bytes) const {
+  if (unacked_bytes_ + bytes > window_) return false;
+  if (to.unacked_bytes == 0) return true;
+  const uint64_t frame = scope.frame.chunks * kChunkBytes;
+  return to.unacked_bytes + bytes <= std::max(window_ / lane.shares.left(), frame);
+}
+
 bool Push::SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, ShardId shard,
                      ToShard& to) {
   if (to.ready.empty()) return false;
@@ -307,9 +307,9 @@ bool Push::SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, 
   // Fewer messages cost less than the time until the frame is full.
   if (CanGrow(scope, lane, shard, parts, bytes)) return false;
   // Frames are cut to the window only when nothing else could open it.
-  while (to.unacked_bytes + bytes > to.window.value_or(window_)) {
+  while (!HasRoom(scope, lane, to, bytes)) {
     Interval& last = parts.back();
-    if (to.unacked_bytes > 0 || (parts.size() == 1 && last.size() == 1)) return false;
+    if (unacked_bytes_ > 0 || (parts.size() == 1 && last.size() == 1)) return false;
     bytes -= BytesOf({last.end - 1, last.end});
     if (--last.end == last.begin) parts.pop_back();
   }
@@ -320,6 +320,7 @@ bool Push::SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, 
     unsent_.Remove(part);
     unacked_[*stream].Add(part);
   }
+  unacked_bytes_ += bytes;
   to.unacked_bytes += bytes;
   scope.streams.Charge(*stream, bytes, scope.now);
   scope.actions.push_back(FrameOf(parts, *stream, lane, round));

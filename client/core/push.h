@@ -4,16 +4,15 @@
 // aggregator and the loss of a stream change that.
 //
 // Pushed chunks are numbered in the order in which they are to be sent: tensors in the order of
-// their push, chunks in order inside. Each shard has a window of its own and gets frames of its own
-// chunks, so one that is slow or cannot be reached holds up no chunk of another. Each chunk is in
-// exactly one of these states:
+// their push, chunks in order inside. Each shard gets frames of its own chunks and has an equal
+// part of the window, so one that is slow or cannot be reached holds up no chunk of another. Each
+// chunk is in exactly one of these states:
 //
 //   state     leaves it when                           goes to
 //   --------  ---------------------------------------  ---------------------------------
 //   waiting   the tensor has its index, and the chunk  ready, or held (pull mode)
 //             can be sent
-//   ready     a frame takes it, the window of its      unacked, charged to a stream of the shard
-//             shard has room
+//   ready     a frame takes it, the window has room    unacked, charged to a stream of the shard
 //   held      pull mode: the aggregator wants it       ready
 //   unacked   acknowledged                             done
 //             refused, or its stream is lost           ready, or held
@@ -56,9 +55,7 @@ class Push {
   // only the chunks that the next session acknowledges. Pull mode ends until the aggregator
   // requests it again.
   void EndSession();
-  // Of every shard.
-  void SetWindow(uint64_t window);
-  void SetWindow(ShardId shard, uint64_t window) { by_shard_[shard].window = window; }
+  void SetWindow(uint64_t window) { window_ = window; }
   // The lane's chunks are held by other shards from now on. What is in flight stays that.
   void Place(const LaneId& lane);
   void Acknowledge(const LaneId& lane, const ChunkRange& range, Streams& streams);
@@ -83,7 +80,7 @@ class Push {
   bool AllSentOnce() const { return waiting_ == 0 && growing_ == 0 && unsent_.empty(); }
 
   uint64_t window() const { return window_; }
-  uint64_t unacked_bytes() const;
+  uint64_t unacked_bytes() const { return unacked_bytes_; }
   bool pull() const { return pull_; }
   uint64_t chunks() const { return chunks_; }
   uint64_t bytes() const { return bytes_; }
@@ -104,7 +101,7 @@ class Push {
 
   auto Fields() const {
     return std::tie(tensors_, order_, by_index_, waiting_, growing_, by_shard_, held_, unsent_,
-                    unacked_, wanted_, pull_, window_, chunks_, bytes_, digest_);
+                    unacked_, wanted_, pull_, window_, unacked_bytes_, chunks_, bytes_, digest_);
   }
 
  private:
@@ -112,8 +109,7 @@ class Push {
   struct ToShard {
     IntervalSet ready;
     uint64_t unacked_bytes = 0;
-    std::optional<uint64_t> window;  // Absent: that of every shard.
-    auto Fields() const { return std::tie(ready, unacked_bytes, window); }
+    auto Fields() const { return std::tie(ready, unacked_bytes); }
   };
 
   // The numbers of the range's chunks; nothing when its tensor was not pushed.
@@ -127,6 +123,8 @@ class Push {
   // Whether the frame has room for the chunk that follows it, which cannot be sent yet.
   bool CanGrow(const Scope& scope, const LaneId& lane, ShardId shard,
                const std::vector<Interval>& frame, uint64_t bytes) const;
+  // Whether so many more bytes for the shard are within the window.
+  bool HasRoom(const Scope& scope, const LaneId& lane, const ToShard& to, uint64_t bytes) const;
   // Sends the next frame of a shard, if it may be sent.
   bool SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, ShardId shard,
                  ToShard& to);
@@ -157,6 +155,7 @@ class Push {
   IntervalSet wanted_;                // Pull mode: by flat number of the layout.
   bool pull_ = false;
   uint64_t window_ = 0;
+  uint64_t unacked_bytes_ = 0;
   uint64_t chunks_ = 0;
   uint64_t bytes_ = 0;
   Digest digest_ = 0;

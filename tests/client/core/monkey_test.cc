@@ -231,7 +231,7 @@ class Monkey {
   // One that the worker knows, mostly.
   RoundPlacement SomeRoundPlacement(const Harness& worker) {
     if (Pick(40) == 0) return {1 + Pick(4), Pick(5)};
-    const Placement* last = worker.client.placements().Last();
+    const Placement* last = worker.client.placements().Present();
     if (last == nullptr || Pick(3) == 0) return {};
     return {last->number, Pick(worker.lane().layout.version() + 1)};
   }

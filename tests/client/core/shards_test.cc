@@ -184,6 +184,19 @@ TEST(Shards, TheRowOfALostShardIsUsedAgain) {
   EXPECT_EQ(opened[0].shard, ShardNamed(3));
 }
 
+TEST(Shards, ShardsThatNoRoundUsesAnyMoreLoseTheirStreams) {
+  Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
+  worker.PushOne(kBig);
+  worker.PushOne(kSmall);
+  worker.Do(CommitRound{0});
+  StageAll(worker, 1);
+  // A worker that knows no shards has come.
+  EXPECT_THAT(Closed(worker.Receive(worker.MakeVerdict(BigValue(worker)))),
+              ElementsAre(2, 3, 4, 5));
+  worker.Begin();
+  EXPECT_EQ(ByShard(worker, worker.PushOne(kBig)).size(), 1u);
+}
+
 TEST(Shards, ANewSessionKnowsOnlyThePlacementsOfItsWelcome) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
   worker.PushOne(kBig);
@@ -272,14 +285,33 @@ TEST(Shards, AShardWithoutAStreamHoldsUpOnlyItsOwnChunks) {
   EXPECT_TRUE(up.HasSent<Commit>());
 }
 
-TEST(Shards, AShardWhoseWindowIsFullHoldsUpOnlyItsOwnChunks) {
+TEST(Shards, EachHasAnEqualPartOfTheWindowSoThatASlowOneHoldsUpNoOther) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
-  worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {}, {}});
+  worker.Receive(Credit{kLane, 1, 6 * kChunkBytes, {}, {}});
   EXPECT_EQ(
       ByShard(worker, worker.PushOne(kBig)),
       (std::map<ShardId, Chunks>{{0, {{kBig, 0, 2}}}, {1, {{kBig, 4, 2}}}, {2, {{kBig, 8, 2}}}}));
-  const Actions acked = worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {{kBig, 8, 2}}, {}});
-  EXPECT_EQ(ByShard(worker, acked), (std::map<ShardId, Chunks>{{2, {{kBig, 10, 2}}}}));
+  const auto acked = [&](const ChunkRange& range) {
+    return ByShard(worker, worker.Receive(Credit{kLane, 1, 6 * kChunkBytes, {range}, {}}));
+  };
+  EXPECT_EQ(acked({kBig, 8, 2}), (std::map<ShardId, Chunks>{{2, {{kBig, 10, 2}}}}));
+  EXPECT_EQ(acked({kBig, 0, 2}), (std::map<ShardId, Chunks>{{0, {{kBig, 2, 2}}}}));
+  EXPECT_THAT(acked({kBig, 2, 2}), IsEmpty()) << "the rest is the slow one's, and has its part";
+  EXPECT_EQ(acked({kBig, 4, 2}), (std::map<ShardId, Chunks>{{1, {{kBig, 6, 2}}}}));
+}
+
+TEST(Shards, TogetherTheyHaveNoMoreThanTheWindow) {
+  Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
+  worker.Receive(Credit{kLane, 1, 3 * kChunkBytes, {}, {}});
+  Chunks frames = Ranges(worker.PushOne(kBig));
+  for (size_t at = 0; at < 6; ++at) {
+    ASSERT_EQ(frames.size(), at + 1) << "one at a time";
+    for (const ChunkRange& next :
+         Ranges(worker.Receive(Credit{kLane, 1, 3 * kChunkBytes, {frames[at]}, {}}))) {
+      frames.push_back(next);
+    }
+  }
+  EXPECT_EQ(frames.size(), 6u);
 }
 
 TEST(Shards, EachShardHasALinkOfItsOwn) {
@@ -367,13 +399,13 @@ TEST(Shards, WhatWaitsForALostShardGoesToTheOthers) {
             (std::map<ShardId, Chunks>{{0, {{kBig, 4, 2}}}, {2, {{kBig, 6, 2}}}}));
 }
 
-TEST(Shards, TheWindowOfTheOthersStaysWhenOneIsLost) {
+TEST(Shards, WhenOneIsLostTheOthersShareTheWindow) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
-  worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {}, {}});
+  worker.Receive(Credit{kLane, 1, 6 * kChunkBytes, {}, {}});
   worker.PushOne(kBig);
   EXPECT_THAT(Ranges(worker.Receive(PlacedOn(1, {0, 1, 2}, {1}))), IsEmpty())
-      << "both have a frame on its way";
-  const Actions acked = worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {{kBig, 0, 2}}, {}});
+      << "half of it is three chunks, and two are on their way to each";
+  const Actions acked = worker.Receive(Credit{kLane, 1, 6 * kChunkBytes, {{kBig, 0, 2}}, {}});
   EXPECT_EQ(ByShard(worker, acked), (std::map<ShardId, Chunks>{{0, {{kBig, 2, 2}}}}));
 }
 
