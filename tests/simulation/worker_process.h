@@ -309,6 +309,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   std::optional<ConnectionId> session_;
   std::vector<std::optional<ConnectionId>> streams_;
   std::vector<SessionToken> tokens_;  // By stream, for a connect that the core delayed.
+  std::vector<PlacedShard> ends_at_;  // By stream, likewise.
   SimTime connect_at_ = -1;
   std::vector<SimTime> connect_stream_at_;
   std::optional<uint32_t> resolved_;  // The aggregator it is connected to.
