@@ -104,7 +104,7 @@ struct Lane {
   bool laid_out = false;    // It has sent the whole layout in answer to a registration.
   Layout layout;
   uint64_t window = 0;           // With which a round starts.
-  RoundPlacement placement;      // Of the next round,
+  RoundPlacement placement;      // That of the next round,
   Shares shares;                 // and what follows from it.
   bool placed = true;            // All tensors of the placement are known, so the shares are right.
   RoundNumber layout_round = 0;  // From the last layout.

@@ -291,7 +291,7 @@ void OnOpen(Lane& lane, const Scope& scope, const OpenRound& open) {
 
 void OnCredit(Lane& lane, const Scope& scope, const Credit& credit) {
   Round* round = lane.InFlight(credit.round);
-  const std::vector<uint64_t> before = scope.streams.InFlight();
+  const Streams::Loads before = scope.streams.InFlight();
   if (round != nullptr) round->OnCredit(scope, lane.Id(), credit);
   scope.streams.Acknowledged(before, scope.now);
   // A window that arrived without a frame is the initial window of a round.

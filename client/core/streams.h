@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 #include "client/core/action.h"
 #include "client/core/config.h"
@@ -104,13 +104,14 @@ class Streams {
 
   // ---- all of them
   // Bytes on their way to each shard, by row.
-  std::vector<uint64_t> InFlight() const {
-    std::vector<uint64_t> bytes;
+  using Loads = absl::InlinedVector<uint64_t, 4>;
+  Loads InFlight() const {
+    Loads bytes;
     for (const auto& row : rows_) bytes.push_back(row.has_value() ? row->in_flight() : 0);
     return bytes;
   }
   // What is no longer on its way since `before` has arrived.
-  void Acknowledged(const std::vector<uint64_t>& before, absl::Time now) {
+  void Acknowledged(const Loads& before, absl::Time now) {
     for (size_t i = 0; i < before.size(); ++i) {
       if (rows_[i].has_value()) rows_[i]->Acknowledged(before[i] - rows_[i]->in_flight(), now);
     }

@@ -321,7 +321,7 @@ TEST(Shards, EachShardHasALinkOfItsOwn) {
   Config config = TestConfig();
   config.follows_link = true;
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}), config);
-  // Of an unknown link, two chunks in two frames.
+  // On an unknown link, two chunks are on their way in two frames.
   EXPECT_EQ(ByShard(worker, worker.PushOne(kBig)),
             (std::map<ShardId, Chunks>{{0, {{kBig, 0, 1}, {kBig, 1, 1}}},
                                        {1, {{kBig, 4, 1}, {kBig, 5, 1}}},
