@@ -80,6 +80,8 @@ class Shares {
 
   // Returns whether one shard has all chunks: First().
   bool single() const { return single_; }
+  // Returns how many shards are left of the placement, whether each has chunks or not.
+  uint32_t left() const { return dealt_.empty() ? 1 : static_cast<uint32_t>(dealt_.back().size()); }
   // Returns the first shard that is left.
   ShardId First() const { return home_; }
 

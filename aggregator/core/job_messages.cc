@@ -10,6 +10,7 @@
 #include "aggregator/core/job_hello.h"
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_members.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/job_samples.h"
@@ -285,10 +286,7 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
           [&](const ReportBatch& report) { OnReportBatch(job, scope, slot, report); },
           [&](const LetGo& let_go) { OnLetGo(job, scope, slot, let_go); },
           [&](const ShardUnreachable& unreachable) {
-            if (unreachable.why.empty()) return;
-            AddNote(
-                job, scope, NoteKind::kShardUnreachable, worker.id,
-                absl::StrCat("It cannot reach shard ", unreachable.shard, ": ", unreachable.why));
+            OnShardUnreachable(job, scope, slot, unreachable);
           },
       },
       message);

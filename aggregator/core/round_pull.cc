@@ -13,6 +13,7 @@
 
 #include "aggregator/core/round_attempt.h"
 #include "aggregator/core/round_intake.h"
+#include "aggregator/core/round_shards.h"
 
 namespace basin::aggregator {
 
@@ -68,10 +69,7 @@ void PlanPull(Round& round, const RoundScope& scope) {
     UpdateBlocked(round, scope, member);
     if (pull.wanted.empty() && pull.discarded.empty()) continue;
     member.room.sent = pull.window;
-    if (!pull.discarded.empty()) {
-      scope.actions.push_back(DiscardChunks{scope.job.id, scope.index, round.number,
-                                            member.incarnation, pull.discarded});
-    }
+    DiscardParked(round, scope, member.incarnation, pull.discarded);
     SendTo(scope, member, std::move(pull));
   }
 }

@@ -162,7 +162,7 @@ class Network::Connector : public client::Connector {
   }
 
   std::shared_ptr<client::StreamChannel> OpenStream(
-      uint32_t stream, SessionToken token,
+      uint32_t stream, SessionToken token, const PlacedShard&,
       std::shared_ptr<client::StreamListener> listener) override {
     auto link = std::make_shared<Link>();
     link->worker = worker_;

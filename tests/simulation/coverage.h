@@ -83,8 +83,9 @@ enum class Sight : uint8_t {
   kLetGoVoid,          // It had another verdict of the call before it could answer.
   kNameAgain,          // A call began under a name that had been let go.
   kBegunAnew,          // A call was in flight when its name went, and began anew.
+  kPlaced,             // A frame arrived at a shard.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kBegunAnew) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kPlaced) + 1;
 
 const char* SightName(Sight sight);
 
