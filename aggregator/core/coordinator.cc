@@ -234,6 +234,7 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
             for (auto& [id, job] : jobs_) {
               NameAllTensors(job, scope, up.shard);
               ReviewPlacement(job, scope);
+              Reconcile(job, scope);
             }
             return About{};
           },

@@ -229,7 +229,8 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   for (const Lane& lane : job.lanes) {
     const LaneIndex i = lane.index;
     welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.shared_tensors(),
-                                         lane.next, lane.memory.window, lane.placement});
+                                         lane.next, lane.memory.window,
+                                         PlacementFor(worker, lane)});
     // A former member also receives the verdicts of rounds that it took part in.
     if (!knows) continue;
     const LaneHistory* history = HistoryOf(histories, i);
@@ -247,7 +248,7 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   if (news) {
     SendTo(job, scope, slot,
            MembershipChanged{job.membership(), Role::kMember, job.generations.donor(),
-                             job.lanes.StartRounds()});
+                             StartRoundsFor(job, worker)});
   } else if (IsMember(worker) && AnyMemberLacksState(job.workers)) {
     // The worker may not know that it serves its state, or which worker serves it.
     SendTo(job, scope, slot,

@@ -298,9 +298,10 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
         worker.out_of_step = others_go_on;
         worker.holds_state = !donor.has_value() || donor == id;
       }
-      SendTo(job, scope, slot,
-             MembershipChanged{job.membership(), Role::kMember, donor,
-                               was_member ? std::vector<StartRound>{} : job.lanes.StartRounds()});
+      SendTo(
+          job, scope, slot,
+          MembershipChanged{job.membership(), Role::kMember, donor,
+                            was_member ? std::vector<StartRound>{} : StartRoundsFor(job, worker)});
       continue;
     }
     if (was_member) {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/job_rounds.h"
 #include "aggregator/core/round_shards.h"
 
 namespace basin::aggregator {
@@ -53,7 +52,6 @@ void LoseFromRounds(Job& job, const JobScope& scope, ShardId shard, const std::s
   for (const PlacementNumber number : had) {
     SendPlacement(job, scope, job.placements.Get(number), except);
   }
-  std::vector<LaneIndex> changed;
   for (Lane& lane : job.lanes) {
     if (std::find(had.begin(), had.end(), lane.placement.number) == had.end()) continue;
     const Shares before = std::move(lane.shares);
@@ -61,9 +59,8 @@ void LoseFromRounds(Job& job, const JobScope& scope, ShardId shard, const std::s
         Shares(job.placements.Get(lane.placement.number), lane.layout, lane.placement.layout);
     if (!lane.round.has_value()) continue;
     LoseChunks(*lane.round, ScopeOf(job, scope, lane.index), before, shard, reason);
-    changed.push_back(lane.index);
+    job.changed = true;  // What follows for the lane waits until the worker has its welcome.
   }
-  for (const LaneIndex index : changed) AdvanceLane(job, scope, index);
 }
 
 }  // namespace
@@ -82,6 +79,17 @@ void PlaceLane(Job& job, Lane& lane) {
   lane.placement = next;
   lane.shares = Shares(placement, lane.layout, next.layout);
   if (another) ForgetUnused(job);
+}
+
+RoundPlacement PlacementFor(const Worker& worker, const Lane& lane) {
+  return worker.knows_placement ? lane.placement : RoundPlacement{};
+}
+
+std::vector<StartRound> StartRoundsFor(const Job& job, const Worker& worker) {
+  std::vector<StartRound> start = job.lanes.StartRounds();
+  if (worker.knows_placement) return start;
+  for (StartRound& one : start) one.placement = {};
+  return start;
 }
 
 std::vector<Placement> PlacementsFor(const Job& job, const Worker& worker) {

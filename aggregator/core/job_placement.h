@@ -27,12 +27,16 @@ namespace basin::aggregator {
 RoundPlacement PlacementOfNext(const Job& job, const Lane& lane);
 // The lane's next round uses that. REQUIRES: the lane has no round.
 void PlaceLane(Job& job, Lane& lane);
+// Returns what the worker is told of the placement of the lane's next round: nothing if its client
+// does not know placements.
+RoundPlacement PlacementFor(const Worker& worker, const Lane& lane);
+std::vector<StartRound> StartRoundsFor(const Job& job, const Worker& worker);
 // Returns those that a worker must know.
 std::vector<Placement> PlacementsFor(const Job& job, const Worker& worker);
 
-// The shards or the workers have changed: chooses the placement of the rounds that follow. If a
-// member does not know placements, its open rounds go on on shard 0. All workers get news but
-// `except`, whose welcome follows.
+// The following leave the rest to Reconcile. The shards or the workers have changed: chooses the
+// placement of the rounds that follow. If a member does not know placements, its open rounds go on
+// on shard 0. All workers get news but `except`, whose welcome follows.
 void ReviewPlacement(Job& job, const JobScope& scope, std::optional<Slot> except = std::nullopt);
 // The shard is lost. `reason`: for people, as the start of a sentence ("shard b is lost").
 void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string& reason);

@@ -22,7 +22,9 @@ void SendVerdictAgain(Job& job, const JobScope& scope, Slot slot, const Lane& la
                       RoundNumber number) {
   for (const VerdictRecord& record : lane.verdicts) {
     if (record.round >= number)
-      SendTo(job, scope, slot, Verdict{index, record, job.generations.donor(), lane.placement});
+      SendTo(
+          job, scope, slot,
+          Verdict{index, record, job.generations.donor(), PlacementFor(job.workers[slot], lane)});
   }
   if (lane.verdicts.empty() || number < lane.verdicts.front().round) {
     RejectMessage(job, scope, slot, ErrorCode::kStale,
