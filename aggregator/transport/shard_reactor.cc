@@ -158,8 +158,11 @@ void ShardReactor::Over(const absl::Status& ended) {
 void ShardReactor::Count(const absl::Status& why) {
   if (absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why)) return;  // By the gatekeeper.
   if (absl::IsUnavailable(why)) return;  // It is not the peer's mistake.
-  ++(absl::IsFailedPrecondition(why) ? counters().version_mismatches
-                                     : counters().malformed_messages);
+  const bool refused = absl::IsFailedPrecondition(why);
+  if (!refused) ++counters().malformed_messages;
+  if (refused && wire::ToError(why).code == ErrorCode::kVersionMismatch) {
+    ++counters().version_mismatches;
+  }
   registry_.ReportPeer(peer(), std::string(why.message()));
 }
 
