@@ -60,6 +60,7 @@ void TakeBackLost(Round& round, const RoundScope& scope, RoundMember& member,
 
 void LoseChunks(Round& round, const RoundScope& scope, const Shares& before, ShardId lost,
                 const std::string& reason) {
+  if (scope.config.rules.keeps_lost_chunks) return;
   std::vector<uint32_t> flats;
   for (uint32_t flat = 0; flat < round.attempt.chunks(); ++flat) {
     if (before.Of(scope.lane.layout, flat) == lost) flats.push_back(flat);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/round_waits.h"
@@ -213,7 +214,34 @@ void AggregatorProcess::LoseShard(uint32_t index) {
   if (found == shards_.end()) return;
   const ShardId id = found->first;
   shards_.erase(found);
+  struct Before {
+    RoundPhase phase;
+    uint64_t attempt;
+    uint64_t parked;
+  };
+  std::map<LaneIndex, Before> before;
+  if (job() != nullptr) {
+    for (const aggregator::Lane& lane : job()->lanes) {
+      if (!lane.round.has_value()) continue;
+      before[lane.index] = {lane.round->phase(), lane.round->ballot.attempt,
+                            lane.round->parked_bytes()};
+    }
+  }
   Step(aggregator::ShardLost{id, "its connection was lost."});
+  if (!alive_ || job() == nullptr) return;
+  for (const auto& [index, was] : before) {
+    if (!job()->lanes.Has(index) || !job()->lanes[index].round.has_value()) continue;
+    const aggregator::Round& round = *job()->lanes[index].round;
+    const bool prepared = was.phase == RoundPhase::kPrepared;
+    const bool restarted = round.ballot.attempt > was.attempt;
+    if (prepared && restarted) world_.coverage.Saw(Sight::kValueLost);
+    if (prepared && !restarted && !round.supplies.empty()) {
+      world_.coverage.Saw(Sight::kPreparedLost);
+    }
+    if (!prepared && restarted) world_.coverage.Saw(Sight::kContributorLost);
+    if (round.attempt.AnyRedone()) world_.coverage.Saw(Sight::kResultsLost);
+    if (!prepared && round.parked_bytes() < was.parked) world_.coverage.Saw(Sight::kParkedLost);
+  }
 }
 
 void AggregatorProcess::FromShard(ShardProcess& shard, uint32_t generation) {
@@ -657,6 +685,9 @@ void AggregatorProcess::Do(aggregator::SaveState& save) {
 
 void AggregatorProcess::Do(aggregator::Note& note) {
   ++world_.coverage.notes[static_cast<uint32_t>(note.kind)];
+  if (note.kind == NoteKind::kFrameRefused && absl::StartsWith(note.text, "Chunks arrived at a")) {
+    world_.coverage.Saw(Sight::kMisplaced);
+  }
   world_.Narrate(Detail::kNotable, name(), [&] {
     return absl::StrCat(aggregator::NoteKindName(note.kind),
                         note.worker.empty() ? "" : absl::StrCat(" ", note.worker),

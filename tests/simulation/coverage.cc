@@ -129,7 +129,13 @@ const char* SightName(Sight sight) {
                                            "question about a name void after another round",
                                            "call under a name that was let go before",
                                            "call begun anew when its name went",
-                                           "shard got a frame"};
+                                           "shard got a frame",
+                                           "shard got a frame of another one",
+                                           "shard lost with parked chunks",
+                                           "shard lost with results",
+                                           "shard lost with what a lost worker had sent",
+                                           "shard lost with results of a prepared value",
+                                           "shard lost with a value that nobody staged"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }
@@ -207,7 +213,7 @@ std::string Missing(const Coverage& coverage) {
       "row 13 of table contribution:", "row 15 of table contribution:", "row 4 of table presence:",
       "row 3 of table staging:", "row 7 of table staging:"};
   // Only runs with shards have these.
-  static constexpr const char* kOfShards[] = {"note shard_", "fault Shard", "shard got a frame",
+  static constexpr const char* kOfShards[] = {"note shard_", "fault Shard", "shard ",
                                               "message Placement", "message ShardUnreachable"};
   const bool shards = coverage.notes[static_cast<uint32_t>(aggregator::NoteKind::kShardUp)] > 0;
   std::vector<std::string> missing;

@@ -84,8 +84,14 @@ enum class Sight : uint8_t {
   kNameAgain,          // A call began under a name that had been let go.
   kBegunAnew,          // A call was in flight when its name went, and began anew.
   kPlaced,             // A frame arrived at a shard.
+  kMisplaced,          // One arrived at a shard that does not hold its chunks.
+  kParkedLost,         // Parked chunks were lost with a shard, and pushed again.
+  kResultsLost,        // Results were lost with a shard, and reduced again in the same attempt.
+  kContributorLost,    // With a shard, what a lost worker could not push again.
+  kPreparedLost,       // Results of a prepared value were lost with a shard, and supplied.
+  kValueLost,          // The same, and nobody could have staged the value.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kPlaced) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kValueLost) + 1;
 
 const char* SightName(Sight sight);
 

@@ -339,7 +339,9 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "count-late",
                                            "forget-deferred",
                                            "defer-counted",
-                                           "drop-deferred"};
+                                           "drop-deferred",
+                                           "keep-lost-chunks",
+                                           "shard-stale-bytes"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }

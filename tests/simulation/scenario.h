@@ -139,8 +139,10 @@ enum class PlantedBug : uint8_t {
   kForgetDeferred,     // Rules::forgets_deferred.
   kDeferCounted,       // A trainer adds to a contribution what was counted in the round before.
   kDropDeferred,       // A trainer drops what was late, though its next contribution may have it.
+  kKeepLostChunks,     // Rules::keeps_lost_chunks.
+  kShardStaleBytes,    // A chunk of another round replaces that of this round, on a shard.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kDropDeferred) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kShardStaleBytes) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 

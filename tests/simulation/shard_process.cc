@@ -225,6 +225,9 @@ void ShardProcess::SendOn(aggregator::StreamId stream, const Frame& frame) {
 }
 
 void ShardProcess::Started(Reduction reduction) {
+  if (world_.PlantedNow(PlantedBug::kShardStaleBytes)) {
+    for (Chunk& chunk : reduction.result) ++chunk.content;
+  }
   const uint32_t number = ++last_reduction_;
   reductions_.emplace(number, std::move(reduction));
   const SimTime delay = slow || world_.scenario.slow_reducer

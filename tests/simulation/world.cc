@@ -38,6 +38,7 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.reduces_different_calls = bug == PlantedBug::kDifferentCalls;
   rules.counts_late = bug == PlantedBug::kCountLate;
   rules.forgets_deferred = bug == PlantedBug::kForgetDeferred;
+  rules.keeps_lost_chunks = bug == PlantedBug::kKeepLostChunks;
   return rules;
 }
 
