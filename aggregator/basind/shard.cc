@@ -207,21 +207,23 @@ class ShardService {
     };
     gauge("basin_shard_linked", "Whether the shard is connected with its coordinator.",
           look->linked ? 1 : 0);
-    gauge("basin_parked_bytes", "Contributions that wait to be reduced.", look->parked_bytes);
-    gauge("basin_result_bytes", "Results that a worker may still need.", look->result_bytes);
-    gauge("basin_shard_streams", "Data streams of workers.", look->streams);
+    gauge("basin_shard_parked_bytes", "Contributions that wait to be reduced.", look->parked_bytes);
+    gauge("basin_shard_result_bytes", "Results that a worker may still need.", look->result_bytes);
+    gauge("basin_streams", "Data streams.", look->streams);
     gauge("basin_shard_unanswered_frames", "Frames that wait for the coordinator.",
           look->unanswered_frames);
     totals.push_back({"basin_shard_links_total",
                       "How often the shard was connected with a coordinator.", look->links});
-    totals.push_back({"basin_contribution_bytes_total", "Payload of contributions that arrived.",
+    totals.push_back({"basin_contribution_bytes_total", "Payload bytes of received gradients.",
                       look->counters.contribution_bytes});
-    totals.push_back({"basin_result_bytes_total", "Payload of results, once per worker.",
+    totals.push_back({"basin_result_bytes_total",
+                      "Payload bytes of sent results, counted once for each receiver.",
                       look->counters.result_bytes});
     totals.push_back({"basin_corrupt_frames_total",
                       "Data frames with a chunk whose digest was not that claimed.",
                       look->counters.corrupt_frames});
-    totals.push_back({"basin_reductions_total", "Reductions.", look->counters.reductions});
+    totals.push_back({"basin_reductions_total", "Ranges of chunks that were added up.",
+                      look->counters.reductions});
     return totals;
   }
 

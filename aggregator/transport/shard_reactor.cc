@@ -32,32 +32,33 @@ absl::Status CheckVersions(const ShardHello& hello) {
 
 absl::StatusOr<ShardId> ShardPeers::Open(const std::shared_ptr<ShardReactor>& reactor,
                                          const ShardHello& hello) {
-  std::shared_ptr<ShardReactor> before;
-  ShardId former = 0;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [shard, peer] : peers_) {
-      if (peer.hello.name != hello.name) continue;
-      if (peer.hello.endpoint != hello.endpoint) {
-        return wire::ToStatus(
-            Error{ErrorCode::kFailedPrecondition,
-                  absl::StrCat("Shard ", hello.name, " at ", hello.endpoint,
-                               " is refused, because a shard with this name is connected at ",
-                               peer.hello.endpoint, ". Give each shard a name of its own.")});
+  while (true) {
+    std::shared_ptr<ShardReactor> before;
+    ShardId former = 0;
+    {
+      MutexLock lock(mutex_);
+      for (const auto& [shard, peer] : peers_) {
+        if (peer.hello.name != hello.name) continue;
+        if (peer.hello.endpoint != hello.endpoint) {
+          return wire::ToStatus(
+              Error{ErrorCode::kFailedPrecondition,
+                    absl::StrCat("Shard ", hello.name, " at ", hello.endpoint,
+                                 " is refused, because a shard with this name is connected at ",
+                                 peer.hello.endpoint, ". Give each shard a name of its own.")});
+        }
+        former = shard;
+        before = peer.reactor;
       }
-      former = shard;
-      before = peer.reactor;
+      if (before == nullptr) {
+        const ShardId shard = engine_.OpenShard(hello);
+        peers_[shard] = {hello, reactor};
+        return shard;
+      }
     }
-  }
-  if (before != nullptr) {
     Close(former, absl::UnavailableError("It has connected again."));
     before->Close(absl::UnavailableError("A later connection of this shard took its place."),
                   StreamReactor::Rest::kDrop);
   }
-  MutexLock lock(mutex_);
-  const ShardId shard = engine_.OpenShard(hello);
-  peers_[shard] = {hello, reactor};
-  return shard;
 }
 
 void ShardPeers::Close(ShardId shard, const absl::Status& why) {
@@ -158,8 +159,11 @@ void ShardReactor::Over(const absl::Status& ended) {
 void ShardReactor::Count(const absl::Status& why) {
   if (absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why)) return;  // By the gatekeeper.
   if (absl::IsUnavailable(why)) return;  // It is not the peer's mistake.
-  ++(absl::IsFailedPrecondition(why) ? counters().version_mismatches
-                                     : counters().malformed_messages);
+  const bool refused = absl::IsFailedPrecondition(why);
+  if (!refused) ++counters().malformed_messages;
+  if (refused && wire::ToError(why).code == ErrorCode::kVersionMismatch) {
+    ++counters().version_mismatches;
+  }
   registry_.ReportPeer(peer(), std::string(why.message()));
 }
 

@@ -286,6 +286,7 @@ LAYERS = (
             "aggregator/auth",
             "aggregator/core",
             "aggregator/engine",
+            "aggregator/shard/wire",
             "aggregator/transport",
             # The call to the coordinator is one as those of a worker.
             "client/transport",
