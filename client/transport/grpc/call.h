@@ -58,13 +58,13 @@ class Calls {
 
 struct CallOptions {
   std::string address;
+  std::string shard;       // Its name, where the other end is one beside the aggregator.
   ClientTls tls;           // Its files are read for each call,
   std::string token_file;  // as is this one. Empty: without a token.
   GrpcSettings settings;
   StreamWindow window;
   std::shared_ptr<Calls> calls;
   absl::Duration connect_time;  // For the connection to come about.
-  std::string shard = {};       // Its name, where the other end is one beside the aggregator.
 };
 
 // For a stream whose writer itself limits the queue.
