@@ -20,6 +20,7 @@
 #include "protocol/error.h"
 #include "protocol/fields.h"
 #include "protocol/ids.h"
+#include "protocol/placement.h"
 #include "protocol/round.h"
 #include "protocol/shared_list.h"
 #include "protocol/tensor.h"
@@ -335,10 +336,18 @@ struct LetGo {
   auto Fields() const { return std::tie(lane, round); }
 };
 
+// The worker cannot open a data stream to a shard that holds chunks of its rounds, and has tried
+// more than once. Sent again in each session as long as that lasts.
+struct ShardUnreachable {
+  ShardId shard = 0;
+  std::string why;  // Empty: it has opened one again.
+  auto Fields() const { return std::tie(shard, why); }
+};
+
 using ToAggregator =
     std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip, Commit, Withdraw,
                  Staged, ResultAck, Need, Busy, Abandon, Finished, Leave, Announce, Get,
-                 LeaseSamples, ReturnSamples, ReportBatch, LetGo>;
+                 LeaseSamples, ReturnSamples, ReportBatch, LetGo, ShardUnreachable>;
 
 // ---------------------------------------------------------------- aggregator -> worker
 
@@ -351,7 +360,8 @@ struct StartRound {
   RoundNumber round = 0;
   uint64_t chain = 0;             // After round - 1: the start of the joiner's history.
   SampleProgress committed = {};  // After round - 1.
-  auto Fields() const { return std::tie(lane, index, round, chain, committed); }
+  RoundPlacement placement = {};  // Of that round.
+  auto Fields() const { return std::tie(lane, index, round, chain, committed, placement); }
 };
 
 enum class RoundPhase : uint8_t {
@@ -379,7 +389,10 @@ struct LaneLayout {
   SharedList<TensorSpec> tensors;
   RoundNumber round = 0;  // The lane's next or open round.
   uint64_t window = 0;
-  auto Fields() const { return std::tie(lane, name, kind, first, tensors, round, window); }
+  RoundPlacement placement = {};  // Of that round.
+  auto Fields() const {
+    return std::tie(lane, name, kind, first, tensors, round, window, placement);
+  }
 };
 
 struct LastVerdicts {
@@ -404,9 +417,12 @@ struct Welcome {
   uint32_t contract_version = kContractVersion;  // That of the arithmetic.
   uint64_t features = 0;                         // Those of Hello::features that are in use.
   bool job_runs = false;  // The job goes on without this worker until that is ready.
+  // Those that rounds use, and the present one; empty while everything is on shard 0.
+  std::vector<Placement> placements = {};
   auto Fields() const {
     return std::tie(token, incarnation, run, term, role, membership, settings, frame_bytes,
-                    heartbeat, layouts, open, verdicts, contract_version, features, job_runs);
+                    heartbeat, layouts, open, verdicts, contract_version, features, job_runs,
+                    placements);
   }
 };
 
@@ -476,7 +492,8 @@ struct Verdict {
   LaneIndex lane = 0;
   VerdictRecord record;
   std::optional<WorkerId> donor;  // Serves the state to members that join with this verdict.
-  auto Fields() const { return std::tie(lane, record, donor); }
+  RoundPlacement placement = {};  // Of the round that follows.
+  auto Fields() const { return std::tie(lane, record, donor, placement); }
 };
 
 // A request was refused; the session continues. The fields name the refused item if possible.
@@ -571,10 +588,15 @@ struct LaneGone {
   auto Fields() const { return std::tie(lane); }
 };
 
+// Placement, as a message: a shard was added or lost. One of a number that the worker knows has
+// more shards that are lost, and replaces that at once, also for the rounds that use it. One of
+// another number is used by the rounds that name it. Its receiver may forget those that no lane
+// uses, but not the last one.
+
 using ToWorker =
     std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull, AttemptRestarted, Prepared,
                  Supply, Verdict, Rejected, Ended, Drain, Ask, BlobKnown, GetFailed, HeldUp,
-                 SamplesLeased, BatchReported, LetGo, LaneGone>;
+                 SamplesLeased, BatchReported, LetGo, LaneGone, Placement>;
 
 }  // namespace basin
 

@@ -17,8 +17,10 @@ inline constexpr uint32_t kContractVersion = 1;
 // Features of basin/v1/types.proto that this version has: segments in the memory of a device,
 // frames of several tensors, several messages and frames in one, workers that stand for several
 // trainers, payloads in several places of shared memory, checksums of the messages of a session,
-// leases of samples, steps of a global batch, and names of calls that are let go.
+// leases of samples, steps of a global batch, names of calls that are let go, and chunks that are
+// placed on several shards.
 inline constexpr uint64_t kFeatureDeviceMemory = uint64_t{1} << 2;
+inline constexpr uint64_t kFeaturePlacement = uint64_t{1} << 5;
 inline constexpr uint64_t kFeatureRuns = uint64_t{1} << 9;
 inline constexpr uint64_t kFeatureBatches = uint64_t{1} << 10;
 inline constexpr uint64_t kFeatureRanks = uint64_t{1} << 11;

@@ -17,26 +17,28 @@ struct Row {
 // The authorisation table. A worker cannot look at jobs, and an operator cannot train: a token
 // that leaks gives no more than its holder needed.
 constexpr Row kTable[] = {
-    // rpc             name             scope             worker observer admin
-    {Rpc::kSession, "Session", Scope::kJob, {true, false, false}},
-    {Rpc::kExchange, "Exchange", Scope::kAny, {true, false, false}},
-    {Rpc::kGetStatus, "GetStatus", Scope::kAny, {false, true, true}},
-    {Rpc::kListJobs, "ListJobs", Scope::kAny, {false, true, true}},
-    {Rpc::kListMembers, "ListMembers", Scope::kJob, {false, true, true}},
-    {Rpc::kListRounds, "ListRounds", Scope::kJob, {false, true, true}},
-    {Rpc::kWatchEvents, "WatchEvents", Scope::kJob, {false, true, true}},
-    {Rpc::kGetLimits, "GetLimits", Scope::kAny, {false, true, true}},
-    {Rpc::kDump, "Dump", Scope::kJob, {false, true, true}},
-    {Rpc::kDrainWorker, "DrainWorker", Scope::kJob, {false, false, true}},
-    {Rpc::kDrainService, "DrainService", Scope::kService, {false, false, true}},
-    {Rpc::kStepDown, "StepDown", Scope::kService, {false, false, true}},
-    {Rpc::kEvict, "Evict", Scope::kJob, {false, false, true}},
-    {Rpc::kPause, "Pause", Scope::kJob, {false, false, true}},
-    {Rpc::kResume, "Resume", Scope::kJob, {false, false, true}},
-    {Rpc::kSetJob, "SetJob", Scope::kJob, {false, false, true}},
-    {Rpc::kRecover, "Recover", Scope::kJob, {false, false, true}},
+    // rpc             name             scope             worker observer admin shard
+    {Rpc::kSession, "Session", Scope::kJob, {true, false, false, false}},
+    {Rpc::kExchange, "Exchange", Scope::kAny, {true, false, false, false}},
+    {Rpc::kGetStatus, "GetStatus", Scope::kAny, {false, true, true, false}},
+    {Rpc::kListJobs, "ListJobs", Scope::kAny, {false, true, true, false}},
+    {Rpc::kListMembers, "ListMembers", Scope::kJob, {false, true, true, false}},
+    {Rpc::kListRounds, "ListRounds", Scope::kJob, {false, true, true, false}},
+    {Rpc::kWatchEvents, "WatchEvents", Scope::kJob, {false, true, true, false}},
+    {Rpc::kGetLimits, "GetLimits", Scope::kAny, {false, true, true, false}},
+    {Rpc::kDump, "Dump", Scope::kJob, {false, true, true, false}},
+    {Rpc::kDrainWorker, "DrainWorker", Scope::kJob, {false, false, true, false}},
+    {Rpc::kDrainService, "DrainService", Scope::kService, {false, false, true, false}},
+    {Rpc::kStepDown, "StepDown", Scope::kService, {false, false, true, false}},
+    {Rpc::kEvict, "Evict", Scope::kJob, {false, false, true, false}},
+    {Rpc::kPause, "Pause", Scope::kJob, {false, false, true, false}},
+    {Rpc::kResume, "Resume", Scope::kJob, {false, false, true, false}},
+    {Rpc::kSetJob, "SetJob", Scope::kJob, {false, false, true, false}},
+    {Rpc::kRecover, "Recover", Scope::kJob, {false, false, true, false}},
     // The launcher of the job, which has the token of its workers, may call these too.
-    {Rpc::kReportExit, "ReportExit", Scope::kJob, {true, false, true}},
+    {Rpc::kReportExit, "ReportExit", Scope::kJob, {true, false, true, false}},
+    // It holds what the workers of every job send.
+    {Rpc::kShard, "Shard", Scope::kService, {false, false, false, true}},
 };
 static_assert(std::size(kTable) == kRpcs);
 
@@ -52,6 +54,8 @@ const char* RoleName(CallerRole role) {
       return "observer";
     case CallerRole::kAdmin:
       return "admin";
+    case CallerRole::kShard:
+      return "shard";
   }
   return "unknown";
 }

@@ -17,8 +17,9 @@ enum class CallerRole : uint8_t {
   kWorker = 0,    // Trains.
   kObserver = 1,  // Looks.
   kAdmin = 2,     // Looks, and changes.
+  kShard = 3,     // Holds gradients and results of every job for the aggregator.
 };
-inline constexpr int kRoles = 3;
+inline constexpr int kRoles = 4;
 
 const char* RoleName(CallerRole role);
 
@@ -42,8 +43,9 @@ enum class Rpc : uint8_t {
   kSetJob,
   kRecover,
   kReportExit,
+  kShard,
 };
-inline constexpr int kRpcs = 18;
+inline constexpr int kRpcs = 19;
 
 const char* RpcName(Rpc rpc);
 

@@ -95,7 +95,7 @@ absl::StatusOr<CallerRole> ParseRole(std::string_view text) {
     if (text == RoleName(static_cast<CallerRole>(i))) return static_cast<CallerRole>(i);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(QuoteForError(text), " is no role; write worker, observer or admin"));
+      absl::StrCat(QuoteForError(text), " is no role; write worker, observer, admin or shard"));
 }
 
 absl::StatusOr<Grants> Grants::Parse(std::string_view text) {

@@ -6,6 +6,7 @@
 //   worker    vision*   sha256:9f86d081884c7d65...  vision trainers
 //   observer  *         san:spiffe://cluster.local/ns/monitoring/sa/grafana
 //   admin     *         sha256:60303ae22b998861...  on-call
+//   shard     *         sha256:5e884898da280471...  shards
 //
 // Tokens have 256 random bits (NewToken), so the file keeps their SHA-256 without salt or
 // stretching: an attacker cannot try 2^256 tokens, and a slow hash would only help a flood of wrong

@@ -18,6 +18,7 @@
 #include "accelerator/device/cuda_device.h"
 #include "aggregator/auth/file.h"
 #include "aggregator/basind/serve.h"
+#include "aggregator/basind/shard.h"
 #include "aggregator/basind/signals.h"
 #include "aggregator/config/configuration.h"
 #include "aggregator/config/describe.h"
@@ -121,6 +122,18 @@ ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& find
   return served.ok() ? kExitOk : (Refuse(served), kExitFailed);
 }
 
+ExitCode RunShard(const Invocation& invocation, const Own&, const Findings& findings) {
+  const absl::StatusOr<Configuration> configuration = CheckedConfigurationOf(findings);
+  if (!configuration.ok()) return Refuse(configuration.status());
+  for (const std::string& ignored : findings.ignored) {
+    Complain(absl::StrCat("basind: ", ignored, "\n"));
+  }
+  BlockSignals();
+  const absl::Status served = ServeShard(configuration->settings, invocation.version);
+  if (absl::IsInvalidArgument(served)) return Refuse(served);
+  return served.ok() ? kExitOk : (Refuse(served), kExitFailed);
+}
+
 ExitCode RunCheckConfig(const Invocation&, const Own&, const Findings& findings) {
   const absl::StatusOr<Configuration> configuration = CheckedConfigurationOf(findings);
   if (!configuration.ok()) return Refuse(configuration.status());
@@ -202,6 +215,23 @@ std::vector<Command> Commands() {
        "  basind --grpc-listen=0.0.0.0:29600 --grpc-insecure\n",
        true,
        RunServe},
+      {"shard",
+       "hold bytes for an aggregator",
+       {},
+       "A shard takes gradients of workers, adds them up and sends the results, as the aggregator\n"
+       "(its coordinator) decides. Workers learn of it from the aggregator, and open data streams\n"
+       "to it, so they must reach it. It may come and go at any time.\n\n"
+       "  --coordinator=HOST:PORT  the aggregator: its grpc.listen; several with commas between\n"
+       "  --name=NAME              no other shard of the aggregator may have it; the host's name\n"
+       "  --advertise=HOST:PORT    where workers reach this shard; as it listens\n\n"
+       "examples:\n"
+       "  basind shard --coordinator=basin.example:29600 --grpc-listen=0.0.0.0:29600 "
+       "--grpc-insecure\n"
+       "  basind shard --coordinator=127.0.0.1:29600 --name=s-1 --grpc-listen=127.0.0.1:0 "
+       "--http-listen=127.0.0.1:0\n"
+       "  BASIN_SHARD_COORDINATOR=a:29600,b:29600 basind shard --config=/etc/basin/shard.yaml\n",
+       true,
+       RunShard},
       {"check-config",
        "check a configuration",
        {},
@@ -307,6 +337,20 @@ std::vector<std::string> WithHelpBehind(std::vector<std::string> arguments) {
   return arguments;
 }
 
+// The short names of the options that only a shard has.
+std::vector<std::string> WithShardOptions(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
+    for (const char* name : {"coordinator", "name", "advertise"}) {
+      const std::string flag = absl::StrCat("--", name);
+      if (argument == flag || absl::StartsWith(argument, flag + "=")) {
+        argument = absl::StrCat("--shard-", argument.substr(2));
+        break;
+      }
+    }
+  }
+  return arguments;
+}
+
 ExitCode NoSuchCommand(const std::vector<Command>& commands, const std::string& name) {
   std::vector<std::string> names;
   names.reserve(commands.size());
@@ -336,6 +380,7 @@ ExitCode RunBasind(const std::string& version, const std::vector<std::string>& g
   Invocation invocation;
   invocation.version = version;
   invocation.arguments.assign(arguments.begin() + (named ? 1 : 0), arguments.end());
+  if (name == "shard") invocation.arguments = WithShardOptions(std::move(invocation.arguments));
   invocation.environment = environment;
   invocation.bare = arguments.empty();
   Own own;

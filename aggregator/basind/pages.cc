@@ -28,61 +28,30 @@ uint64_t AtBoth(const PageSources& sources, Counter TransportCounters::*counter)
 
 std::vector<Total> TotalsOf(const PageSources& sources) {
   const TransportCounters& counters = sources.server.counters();
-  std::vector<Total> totals = {
-      {"basin_received_messages_total", "Messages received over gRPC.", counters.messages_received},
-      {"basin_received_bytes_total", "Bytes of all received messages.", counters.bytes_received},
-      {"basin_sent_messages_total", "Messages sent over gRPC.", counters.messages_sent},
-      {"basin_sent_bytes_total", "Bytes of all sent messages.", counters.bytes_sent},
-      {"basin_malformed_messages_total", "Session messages that were malformed.",
-       counters.malformed_messages},
-      {"basin_malformed_frames_total", "Data frames that were malformed.",
-       counters.malformed_frames},
-      {"basin_damaged_frames_total",
-       "Data frames with a wrong checksum or sequence number, and session messages with a wrong or "
-       "missing checksum.",
-       counters.damaged_frames},
-      {"basin_silent_calls_total", "Streams whose first message did not arrive in time.",
-       counters.silent_calls},
-      {"basin_unknown_tokens_total", "Data streams whose session does not exist.",
-       counters.unknown_tokens},
-      {"basin_local_sessions_total", "Sessions of workers that shared memory with the aggregator.",
-       counters.local_sessions},
-      {"basin_local_frames_total", "Data frames of workers whose payload was in shared memory.",
-       counters.local_frames},
-      {"basin_device_frames_total",
-       "Data frames of workers whose payload was in shared memory of a device.",
-       counters.device_frames},
-      {"basin_local_results_total",
-       "Result frames to workers whose payload was in shared memory, once per worker.",
-       counters.local_results},
-      {"basin_local_refusals_total",
-       "Connections of the local socket that presented no valid token, or broke its rules.",
-       counters.local_refused},
-      {"basin_foreign_connections_total",
-       "Connections that did not begin with gRPC, or with TLS where tls.cert is set.",
-       AtBoth(sources, &TransportCounters::foreign_connections)},
-      {"basin_tls_failures_total", "Connections with TLS that ended before their first call.",
-       AtBoth(sources, &TransportCounters::tls_failures)},
-      {"basin_floods_total",
-       "Connections that were closed because they sent too much before their first valid message, "
-       "or because their address had too many that had sent none.",
-       AtBoth(sources, &TransportCounters::floods)},
-      {"basin_slow_readers_total", "Streams that were ended because their peer did not read.",
-       counters.slow_readers},
-      {"basin_accept_failures_total",
-       "Times that no file descriptor was left for another connection.",
-       AtBoth(sources, &TransportCounters::accept_failures) + sources.http.accept_failures},
-      {"basin_http_tls_failures_total", "Connections to http.listen whose TLS handshake failed.",
-       sources.http.tls_failures},
-      {"basin_http_uncertified_requests_total",
-       "Requests to http.listen without the client certificate that http.tls_client_ca requires.",
-       sources.http.uncertified},
-  };
-  totals.push_back({"basin_outbox_bytes",
-                    "Messages that wait for workers to read them, as if each had its own copy.",
-                    counters.outbox_bytes, "", Total::Kind::kGauge});
-  totals.push_back({"basin_inbox_bytes", "Messages of workers that wait to be handled.",
-                    counters.inbox_bytes + counters.inbox_frame_bytes, "", Total::Kind::kGauge});
+  std::vector<Total> totals = TotalsOfTransport(counters);
+  for (const Total& total : std::initializer_list<Total>{
+           {"basin_foreign_connections_total",
+            "Connections that did not begin with gRPC, or with TLS where tls.cert is set.",
+            AtBoth(sources, &TransportCounters::foreign_connections)},
+           {"basin_tls_failures_total", "Connections with TLS that ended before their first call.",
+            AtBoth(sources, &TransportCounters::tls_failures)},
+           {"basin_floods_total",
+            "Connections that were closed because they sent too much before their first valid "
+            "message, "
+            "or because their address had too many that had sent none.",
+            AtBoth(sources, &TransportCounters::floods)},
+           {"basin_accept_failures_total",
+            "Times that no file descriptor was left for another connection.",
+            AtBoth(sources, &TransportCounters::accept_failures) + sources.http.accept_failures},
+           {"basin_http_tls_failures_total",
+            "Connections to http.listen whose TLS handshake failed.", sources.http.tls_failures},
+           {"basin_http_uncertified_requests_total",
+            "Requests to http.listen without the client certificate that http.tls_client_ca "
+            "requires.",
+            sources.http.uncertified},
+       }) {
+    totals.push_back(total);
+  }
   totals.push_back({"basin_layout_messages_bytes",
                     "Descriptions of large layouts that some worker has not read yet.",
                     sources.server.layout_bytes(), "", Total::Kind::kGauge});
@@ -118,6 +87,48 @@ HttpPage Ready(const absl::Status& ready) {
 }
 
 }  // namespace
+
+std::vector<Total> TotalsOfTransport(const TransportCounters& counters) {
+  std::vector<Total> totals = {
+      {"basin_received_messages_total", "Messages received over gRPC.", counters.messages_received},
+      {"basin_received_bytes_total", "Bytes of all received messages.", counters.bytes_received},
+      {"basin_sent_messages_total", "Messages sent over gRPC.", counters.messages_sent},
+      {"basin_sent_bytes_total", "Bytes of all sent messages.", counters.bytes_sent},
+      {"basin_malformed_messages_total", "Session messages that were malformed.",
+       counters.malformed_messages},
+      {"basin_malformed_frames_total", "Data frames that were malformed.",
+       counters.malformed_frames},
+      {"basin_damaged_frames_total",
+       "Data frames with a wrong checksum or sequence number, and session messages with a wrong or "
+       "missing checksum.",
+       counters.damaged_frames},
+      {"basin_silent_calls_total", "Streams whose first message did not arrive in time.",
+       counters.silent_calls},
+      {"basin_unknown_tokens_total", "Data streams whose session does not exist.",
+       counters.unknown_tokens},
+      {"basin_local_sessions_total", "Sessions of workers that shared memory with the aggregator.",
+       counters.local_sessions},
+      {"basin_local_frames_total", "Data frames of workers whose payload was in shared memory.",
+       counters.local_frames},
+      {"basin_device_frames_total",
+       "Data frames of workers whose payload was in shared memory of a device.",
+       counters.device_frames},
+      {"basin_local_results_total",
+       "Result frames to workers whose payload was in shared memory, once per worker.",
+       counters.local_results},
+      {"basin_local_refusals_total",
+       "Connections of the local socket that presented no valid token, or broke its rules.",
+       counters.local_refused},
+      {"basin_slow_readers_total", "Streams that were ended because their peer did not read.",
+       counters.slow_readers},
+  };
+  totals.push_back({"basin_outbox_bytes",
+                    "Messages that wait for workers to read them, as if each had its own copy.",
+                    counters.outbox_bytes, "", Total::Kind::kGauge});
+  totals.push_back({"basin_inbox_bytes", "Messages of workers that wait to be handled.",
+                    counters.inbox_bytes + counters.inbox_frame_bytes, "", Total::Kind::kGauge});
+  return totals;
+}
 
 absl::Duration ProbeLoop(Engine& engine) {
   engine.Inspect([](const Runner&, absl::Time) {});

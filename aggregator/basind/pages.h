@@ -49,6 +49,9 @@ struct PageSources {
   const std::string& version;
 };
 
+// Those of the port for workers alone.
+std::vector<Total> TotalsOfTransport(const TransportCounters& counters);
+
 // How long the event loop has not answered. A loop that hangs with nothing to do shows at a later
 // call, because each gives it something to do.
 absl::Duration ProbeLoop(Engine& engine);

@@ -2,35 +2,27 @@
 
 #include "aggregator/basind/serve.h"
 
-#include <malloc.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "accelerator/device/cuda_device.h"
 #include "aggregator/admin/admin_server.h"
-#include "aggregator/auth/file.h"
-#include "aggregator/auth/gatekeeper.h"
 #include "aggregator/basind/descriptors.h"
 #include "aggregator/basind/every_second.h"
 #include "aggregator/basind/leading.h"
 #include "aggregator/basind/memory_use.h"
 #include "aggregator/basind/pages.h"
+#include "aggregator/basind/port_guard.h"
+#include "aggregator/basind/process.h"
 #include "aggregator/basind/signals.h"
 #include "aggregator/core/term.h"
 #include "aggregator/engine/choose_device.h"
@@ -44,13 +36,10 @@
 #include "aggregator/telemetry/stacks.h"
 #include "aggregator/text/address.h"
 #include "aggregator/text/units.h"
-#include "aggregator/tls/files.h"
-#include "aggregator/tls/sessions.h"
 #include "aggregator/transport/grpc_log.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
 #include "proto/wire/protobuf_log.h"
-#include "protocol/plural.h"
 #include "runtime/clock.h"
 #include "runtime/grpc/peer.h"
 
@@ -63,37 +52,6 @@ constexpr size_t kRememberedEvents = 4096;
 
 // The stacks of all threads are logged once in this time.
 constexpr absl::Duration kStacksEvery = absl::Minutes(1);
-
-// More patterns than these are left out of a line of the log.
-constexpr size_t kMostShown = 10;
-
-// Time for an operator to replace a certificate.
-constexpr absl::Duration kExpiresSoon = absl::Hours(24 * 7);
-
-// Messages have megabytes. glibc would return their memory to the kernel each time, and the page
-// faults would be more than half of the cost of receiving. 32 MiB is the largest mapping threshold
-// that it accepts.
-void KeepMemoryOfMessages() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 256 << 20);
-}
-
-void WriteToStandardOutput(std::string_view lines) {
-  while (!lines.empty()) {
-    const ssize_t written = write(STDOUT_FILENO, lines.data(), lines.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return;  // The reader of the log has gone; that is no reason to end.
-    lines.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
-void Report(Log& log, LogLevel level, const char* event, const std::string& reason) {
-  LogLine line;
-  line.level = level;
-  line.event = event;
-  line.reason = reason;
-  log.Write(line);
-}
 
 // Opens the state file and loads the state of an earlier process. A file that is damaged or cannot
 // be read is reported and ignored.
@@ -131,21 +89,11 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, StateLock
   return file;
 }
 
-DeviceSource CudaDevices() {
-  return {accelerator::CountCudaDevices, accelerator::OpenCudaDevice, MeasureReduction,
-          accelerator::LeaveCudaDevices};
-}
-
 // Other machines could not use the socket anyway.
 bool UsesLocalSocket(const Settings& settings) {
   if (settings.local_socket != kAutomatic) return !settings.local_socket.empty();
   const absl::StatusOr<Address> address = ParseAddress(settings.grpc_address);
   return address.ok() && IsLoopback(*address);
-}
-
-std::string WithPort(const std::string& text, int port) {
-  const absl::StatusOr<Address> address = ParseAddress(text);
-  return address.ok() ? ToString({address->host, static_cast<uint16_t>(port)}) : text;
 }
 
 // The parts in the order in which they depend on each other; they end the other way round.
@@ -172,18 +120,7 @@ class Service {
 
   absl::StatusOr<Endpoints> Start() {
     Endpoints endpoints;
-    if (!settings_.auth_path.empty()) {
-      absl::StatusOr<AuthFile> file = ReadAuthFile(settings_.auth_path);
-      if (!file.ok()) return file.status();
-      auth_text_ = std::move(file->text);
-      Enforce(std::move(file->grants));
-    }
-    if (settings_.tls.on()) {
-      absl::StatusOr<std::unique_ptr<TlsSessions>> tls = TlsSessions::Open(settings_.tls);
-      if (!tls.ok()) return tls.status();
-      tls_ = *std::move(tls);
-    }
-    CheckCertificates();
+    if (absl::Status opened = guard_.Open(); !opened.ok()) return opened;
     if (!settings_.standby.authority.empty()) {
       absl::StatusOr<std::unique_ptr<Leading>> leading =
           Leading::Open(settings_, boot_clock_, gate_, engine_, server_,
@@ -222,17 +159,12 @@ class Service {
     if (leading_ != nullptr) leading_->Start(endpoints.grpc);
     PrepareStacks();
     watchdog_ = std::make_unique<EverySecond>("basin-watchdog", [this] { WatchLoop(); });
-    if (!settings_.auth_path.empty() || settings_.tls.on() || settings_.http_tls.on()) {
-      files_ = std::make_unique<EverySecond>("basin-files", [this] {
-        ReadGrantsAgain();
-        CheckCertificates();
-      });
-    }
+    guard_.Watch();
   }
 
   void Drain(int signal) {
     ready_ = false;
-    files_.reset();
+    guard_.StopWatching();
     Report(log_, LogLevel::kInfo, "ending",
            absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
                         ShowDuration(settings_.core.drain_grace),
@@ -265,11 +197,11 @@ class Service {
     ServerOptions options;
     options.version = version_;
     options.address = settings_.grpc_address;
-    options.tls = GrpcCertificates();
+    options.tls = guard_.grpc_certificates();
     options.local = UsesLocalSocket(settings_);
     options.local_bytes = settings_.core.memory_bytes;
     if (settings_.local_socket != kAutomatic) options.local_socket = settings_.local_socket;
-    if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
+    options.gatekeeper = guard_.gatekeeper();
     if (!settings_.standby.authority.empty()) options.refusal = NobodyLeadsYet();
     options.grpc = settings_.grpc;
     options.grpc.quota_bytes = QuotaFor(settings_.core.memory_bytes);
@@ -316,87 +248,6 @@ class Service {
     }
   }
 
-  // A file that became wrong changes nothing: the grants in force stay. A file may be read while it
-  // is being written, so a change counts when it is read twice.
-  void ReadGrantsAgain() {
-    if (settings_.auth_path.empty()) return;
-    absl::StatusOr<AuthFile> file = ReadAuthFile(settings_.auth_path);
-    const std::string problem = file.ok() ? "" : std::string(file.status().message());
-    if (!problem.empty() && problem != auth_problem_) {
-      Report(log_, LogLevel::kError, "auth_file_broken",
-             absl::StrCat(problem, ". The grants that were read before stay in force."));
-    }
-    auth_problem_ = problem;
-    if (!file.ok() || file->text == auth_text_) return;
-    if (std::exchange(auth_read_, file->text) != file->text) return;
-    auth_text_ = std::move(file->text);
-    const size_t grants = file->grants.size();
-    Enforce(std::move(file->grants));
-    server_.EndRevoked();
-    Report(log_, LogLevel::kInfo, "auth_file_changed",
-           absl::StrCat(settings_.auth_path, " now has ", CountOf(grants, "grant"), "."));
-  }
-
-  void Enforce(Grants grants) {
-    const std::set<std::string> loose = grants.JobsOfManyTeams();
-    gatekeeper_.Replace(std::move(grants));
-    if (loose.empty() || settings_.core.max_team_jobs == 0) return;
-    const auto shown =
-        std::next(loose.begin(), static_cast<ptrdiff_t>(std::min(loose.size(), kMostShown)));
-    Report(
-        log_, LogLevel::kWarning, "grant_unbounded",
-        absl::StrCat("limits.team_jobs does not bound the jobs of workers with ",
-                     absl::StrJoin(loose.begin(), shown, ", "), shown == loose.end() ? "" : ", ...",
-                     " in ", settings_.auth_path,
-                     ", because a team is the text before the first / of a job's name. Grant names "
-                     "such as team/*."));
-  }
-
-  // What is known of the certificates of some ports.
-  struct Certificates {
-    absl::Time expires = absl::InfiniteFuture();
-    std::string problem;  // Already logged.
-  };
-
-  void CheckCertificates() {
-    CheckCertificatesOf(settings_.tls, "tls.", tls_.get(), certificates_);
-    CheckCertificatesOf(settings_.http_tls, "http.tls_", http_tls_.get(), http_certificates_);
-    const absl::Time first = std::min(certificates_.expires, http_certificates_.expires);
-    if (first != absl::InfiniteFuture()) certificate_expiry_ = absl::ToUnixSeconds(first);
-  }
-
-  // Logs what is wrong with them, once; what is good takes effect for new connections. While a file
-  // cannot be read, what is known of them stays. `in_force`: null before the port serves.
-  void CheckCertificatesOf(const ServerTls& tls, const std::string& prefix, TlsSessions* in_force,
-                           Certificates& known) {
-    if (!tls.on()) return;
-    const absl::Time now = absl::Now();
-    const TlsCheck check = CheckServerTls(tls, prefix, now);
-    if (check.expires != absl::InfiniteFuture()) known.expires = check.expires;
-    std::string problem;
-    if (!check.status.ok()) {
-      problem = absl::StrCat(check.status.message(),
-                             ". New connections get the earlier certificate until it is replaced.");
-    } else if (check.expires - now < kExpiresSoon) {
-      problem = absl::StrCat("A certificate in ", prefix, "cert or the last one in ", prefix,
-                             "client_ca expires at ",
-                             absl::FormatTime(check.expires, absl::UTCTimeZone()),
-                             ". Replace the file; basind reads it again by itself.");
-    }
-    for (const std::string& warning : check.warnings) {
-      absl::StrAppend(&problem, problem.empty() ? "" : " ", warning, ".");
-    }
-    if (!problem.empty() && problem != known.problem) {
-      Report(log_, check.status.ok() ? LogLevel::kWarning : LogLevel::kError, "certificate",
-             problem);
-    } else if (problem.empty() && !known.problem.empty()) {
-      Report(log_, LogLevel::kInfo, "certificate", "The certificates are valid again.");
-    }
-    known.problem = problem;
-    // What is wrong has been logged.
-    if (in_force != nullptr && check.status.ok()) in_force->Refresh().IgnoreError();
-  }
-
   // Violations by peers, once a minute for each source and kind, so that a host with many addresses
   // fills no log. Operators who come through a port-forward have one address.
   void ReportRefused(const std::string& address, const std::string& kind, const std::string& what) {
@@ -433,17 +284,11 @@ class Service {
     events_.Add(note, clock_.Now());
   }
 
-  // Null without TLS.
-  PemSource GrpcCertificates() {
-    if (!settings_.tls.on()) return nullptr;
-    return [this] { return tls_->InForce(); };
-  }
-
   AdminOptions Admin() {
     AdminOptions options;
     options.address = settings_.admin_address;
-    options.tls = GrpcCertificates();
-    if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
+    options.tls = guard_.grpc_certificates();
+    options.gatekeeper = guard_.gatekeeper();
     options.report = [this](const std::string& address, const std::string& kind,
                             const std::string& what) { ReportRefused(address, kind, what); };
     options.on_change = [this](const std::string& job, const std::string& what) {
@@ -500,12 +345,7 @@ class Service {
     HttpOptions options;
     options.address = *ParseAddress(settings_.http_address);
     options.counters = &http_counters_;
-    if (settings_.http_tls.on()) {
-      absl::StatusOr<std::unique_ptr<TlsSessions>> tls = TlsSessions::Open(settings_.http_tls);
-      if (!tls.ok()) return tls.status();
-      http_tls_ = *std::move(tls);
-      options.tls = http_tls_.get();
-    }
+    options.tls = guard_.http_tls();
     options.report = [this](const std::string& address, const std::string& what) {
       ReportRefused(address, "", what);
     };
@@ -514,8 +354,8 @@ class Service {
                               metrics_,
                               server_,
                               http_counters_,
-                              gatekeeper_,
-                              certificate_expiry_,
+                              guard_.refusals(),
+                              guard_.certificate_expiry(),
                               admin_.get(),
                               [this] { return WhyNotReady(); },
                               [this] { return WhyNoStandby(); },
@@ -543,28 +383,17 @@ class Service {
   Metrics metrics_;
   EventHistory events_;
   Reporter reporter_;
-  Gatekeeper gatekeeper_;
-  std::atomic<int64_t> certificate_expiry_{0};
   std::unique_ptr<DiskStateFile> state_file_;
   std::unique_ptr<kernels::Reducer> reducer_;
   const std::string reduce_device_;  // In words.
   std::unique_ptr<accelerator::ReduceDevices> devices_;
   Engine engine_;
-  std::unique_ptr<TlsSessions> tls_;  // For gRPC; null: without TLS.
+  PortGuard guard_{settings_, log_, [this] { server_.EndRevoked(); }};
   GrpcServer server_;
   std::unique_ptr<Leading> leading_;  // Null: it always leads.
   std::unique_ptr<AdminServer> admin_;
-  std::unique_ptr<TlsSessions> http_tls_;  // Null: without TLS.
   HttpCounters http_counters_;
   std::unique_ptr<HttpServer> http_;
-
-  // For one thread at a time: Start, then that of `files_`.
-  std::string auth_text_;     // In force,
-  std::string auth_read_;     // and read last.
-  std::string auth_problem_;  // Already logged.
-  Certificates certificates_;
-  Certificates http_certificates_;
-  std::unique_ptr<EverySecond> files_;
 
   // For the thread of `watchdog_`.
   int loop_hangs_ = 0;  // Looks in a row at which the loop did not answer.

@@ -65,7 +65,14 @@ Json SchemaOf(const TextType& type) {
   if (type.form == TextType::Form::kReduceDevice) {
     return {{"type", "string"}, {"pattern", "^(cpu|auto|cuda(:[0-9]{1,4})?)$"}};
   }
+  if (type.form == TextType::Form::kLabel) {
+    return {{"type", "string"}, {"pattern", "^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"}};
+  }
   const char* address = "(\\[[0-9a-fA-F:.]+\\]|[A-Za-z0-9._-]+):[0-9]{1,5}";
+  if (type.form == TextType::Form::kAddresses) {
+    return {{"type", "string"},
+            {"pattern", absl::StrCat("^(none|", address, "(,", address, ")*)$")}};
+  }
   return {{"type", "string"},
           {"pattern", type.may_be_none ? absl::StrCat("^(none|", address, ")$")
                                        : absl::StrCat("^", address, "$")}};

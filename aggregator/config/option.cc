@@ -103,6 +103,18 @@ absl::Status PutValue(const TextType& type, std::string_view text, const Machine
     if (const absl::StatusOr<Address> address = ParseAddress(text); !address.ok()) {
       return address.status();
     }
+  } else if (type.form == TextType::Form::kAddresses) {
+    for (std::string_view rest = text;;) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      const absl::StatusOr<Address> address = ParseAddress(rest.substr(0, comma));
+      if (!address.ok()) return address.status();
+      if (comma == rest.size()) break;
+      rest.remove_prefix(comma + 1);
+    }
+  } else if (type.form == TextType::Form::kLabel) {
+    if (const absl::Status label = CheckWorkerId(text); !label.ok()) {
+      return Invalid("write a name of at most 63 lower-case letters, digits, - and .");
+    }
   } else if (type.form == TextType::Form::kReduceDevice) {
     if (const auto device = ParseReduceDevice(text); !device.ok()) return device.status();
   } else if (type.form == TextType::Form::kAuthority) {
@@ -161,6 +173,8 @@ std::string Describe(const TextType& type) {
   if (type.form == TextType::Form::kAuthority) {
     return "file:DIRECTORY, kubernetes:NAMESPACE/LEASE, or none";
   }
+  if (type.form == TextType::Form::kAddresses) return "host:port, several with commas, or none";
+  if (type.form == TextType::Form::kLabel) return "a name, or none";
   return absl::StrCat(type.form == TextType::Form::kAddress ? "host:port" : "path",
                       type.may_be_none ? ", or none" : "");
 }

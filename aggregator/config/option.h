@@ -57,7 +57,7 @@ inline bool IsBoolean(const ChoiceType& type) {
 }
 
 struct TextType {
-  enum class Form { kAddress, kPath, kReduceDevice, kLocalSocket, kAuthority };
+  enum class Form { kAddress, kAddresses, kPath, kLabel, kReduceDevice, kLocalSocket, kAuthority };
   Form form = Form::kPath;
   std::string& (*at)(Settings&) = nullptr;  // "none" is the empty string.
   bool may_be_none = false;

@@ -30,6 +30,15 @@ struct StandbySettings {
   absl::Duration lease = absl::Seconds(3);
 };
 
+// For `basind shard`: a process that holds bytes for an aggregator.
+struct ShardSettings {
+  std::string coordinators;  // host:port, or several with commas between. Empty: none.
+  std::string name;          // A label. Empty: the name of the host.
+  std::string advertise;     // Where workers reach it. Empty: as it listens.
+  ClientTls tls;             // Towards the coordinator,
+  std::string token_file;    // as is this. Empty: without a token.
+};
+
 struct Settings {
   // The term is no option: each process chooses its own.
   Config core;
@@ -50,6 +59,7 @@ struct Settings {
   std::string auth_path;     // The file of grants. Empty: every peer may do everything.
 
   StandbySettings standby;
+  ShardSettings shard;
 
   std::string state_path;  // Empty: nothing is written down.
   LogLevel log_level = LogLevel::kInfo;

@@ -36,6 +36,7 @@ constexpr Section kSections[] = {
     {"job", "Timeouts of jobs."},
     {"recovery", "Recovery after a restart of the aggregator."},
     {"standby", "Several aggregators of which one leads, and another takes over."},
+    {"shard", "Only for `basind shard`: a process that holds bytes for an aggregator."},
     {"drain", "Shutdown of the aggregator."},
     {"state", "State that survives a restart of the aggregator."},
     {"memory", "The memory budget and its parts."},
@@ -247,7 +248,8 @@ void AddTls(std::vector<Option>& table) {
 void AddAuth(std::vector<Option>& table) {
   table.push_back(Path(
       "auth.file", [](Settings& s) -> std::string& { return s.auth_path; },
-      "File that grants roles (worker, observer, admin) for jobs to tokens and certificates; "
+      "File that grants roles (worker, observer, admin, shard) for jobs to tokens and "
+      "certificates; "
       "`basinctl token new` prints a line. With it, every worker and operator needs a grant. It is "
       "read again every second; calls without a grant end then."));
 }
@@ -401,6 +403,41 @@ void AddStandby(std::vector<Option>& table) {
       "of grpc.listen."));
 }
 
+void AddShard(std::vector<Option>& table) {
+  TextType type;
+  type.may_be_none = true;
+  type.form = TextType::Form::kAddresses;
+  type.at = [](Settings& s) -> std::string& { return s.shard.coordinators; };
+  table.push_back({"shard.coordinator", type, "none",
+                   "The aggregator for which a shard holds bytes: the address of its grpc.listen, "
+                   "or those of several aggregators of which one leads, with commas between. Also "
+                   "--coordinator."});
+  type.form = TextType::Form::kLabel;
+  type.at = [](Settings& s) -> std::string& { return s.shard.name; };
+  table.push_back({"shard.name", type, "none",
+                   "The name of a shard. No two shards of an aggregator may have the same. none: "
+                   "the name of the host. Also --name."});
+  table.push_back(Where(
+      "shard.advertise", [](Settings& s) -> std::string& { return s.shard.advertise; }, "none",
+      true,
+      "The address at which workers reach a shard. none: that of grpc.listen, with the name of the "
+      "host if it listens on all addresses. Also --advertise."));
+  table.push_back(Path(
+      "shard.ca", [](Settings& s) -> std::string& { return s.shard.tls.ca; },
+      "PEM file with the authority of the aggregator's certificate. With it, a shard connects with "
+      "TLS. It is read for each connection, as are the next three."));
+  table.push_back(Path(
+      "shard.cert", [](Settings& s) -> std::string& { return s.shard.tls.cert; },
+      "PEM file with a certificate of a shard, for an aggregator with tls.client_ca."));
+  table.push_back(Path(
+      "shard.key", [](Settings& s) -> std::string& { return s.shard.tls.key; },
+      "PEM file with the private key of shard.cert, without a password."));
+  table.push_back(Path(
+      "shard.token_file", [](Settings& s) -> std::string& { return s.shard.token_file; },
+      "File with the token of a shard, for an aggregator with auth.file; it grants the role shard "
+      "for the jobs *. The shard needs an auth.file of its own, with the grants of the workers."));
+}
+
 void AddBounds(std::vector<Option>& table) {
   table.push_back(Bytes(
       "memory.budget", +[](Settings& s) -> uint64_t& { return Core(s).memory_bytes; }, "auto",
@@ -512,6 +549,7 @@ std::vector<Option> OptionTable() {
   AddAuth(table);
   AddWaits(table);
   AddStandby(table);
+  AddShard(table);
   AddBounds(table);
   return table;
 }

@@ -3,6 +3,11 @@
 // Everything the aggregator's core can ask for. Actions of one Step are carried out in order;
 // none of them may call back into the core.
 //
+// An action about chunks, frames or a data stream is for one shard (protocol/placement.h), where
+// its bytes are; shard 0 is this process. NameTensors, IdleLane, EndJob, StartAttempt and EndRound
+// are for every shard, and those that have nothing of the lane ignore them. Sessions, values and
+// everything else are of shard 0.
+//
 // Thread contract: plain values.
 
 #ifndef BASIN_AGGREGATOR_CORE_ACTION_H_
@@ -55,13 +60,17 @@ struct EndSession {
   Error error;
 };
 
+// For an action that is for all shards.
+inline constexpr ShardId kEveryShard = ~ShardId{0};
+
 // The tensors of a lane from `first` on; they replace those that had these indexes before. Frames
-// name a tensor by lane and index.
+// name a tensor by lane and index. A shard that is new gets all that were named before.
 struct NameTensors {
   JobId job = 0;
   LaneIndex lane = 0;
   TensorIndex first = 0;
   std::vector<TensorSpec> tensors;
+  ShardId shard = kEveryShard;
 };
 
 // No worker uses the lane: free what makes its rounds fast. Its tensors stay, because it may be
@@ -84,6 +93,7 @@ struct KeepChunks {
   RoundNumber round = 0;
   Incarnation contributor;
   ChunkRanges ranges;
+  ShardId shard = kCoordinatorShard;  // That of the frame.
 };
 
 // Drop kept chunks of a contribution.
@@ -93,6 +103,7 @@ struct DiscardChunks {
   RoundNumber round = 0;
   Incarnation contributor;
   std::vector<ChunkRange> ranges;
+  ShardId shard = kCoordinatorShard;
 };
 
 // From here on, Reduce actions with this ballot combine `contributors` (in this order) by `spec`.
@@ -118,6 +129,7 @@ struct Reduce {
   ChunkRanges ranges;
   uint64_t divisor = 1;
   std::vector<uint32_t> skipped;
+  ShardId shard = kCoordinatorShard;
 };
 
 // Send held result chunks to these sessions, in one frame per route. Those of several tensors are
@@ -132,6 +144,7 @@ struct Publish {
   std::vector<SessionId> sessions;
   bool again = false;  // The sessions may have been sent the chunks before.
   std::vector<Route> routes = {};
+  ShardId shard = kCoordinatorShard;
 };
 
 // Everyone has these result chunks: free them.
@@ -141,6 +154,7 @@ struct ReleaseResult {
   RoundNumber round = 0;
   Ballot ballot;
   ChunkRange range;
+  ShardId shard = kCoordinatorShard;
 };
 
 // Pass the frame that this Step was given (kSupply) on to these sessions as a result frame.
@@ -153,6 +167,7 @@ struct RelayResult {
   uint64_t bytes = 0;
   std::vector<SessionId> sessions;
   Route route = {};
+  ShardId shard = kCoordinatorShard;  // That of the frame.
 };
 
 // The session has these result chunks. Delivery acts on it; a runner has nothing to do.
@@ -207,23 +222,27 @@ struct AcceptStream {
   StreamId stream = 0;
   SessionId session = 0;
   JobId job = 0;
+  ShardId shard = kCoordinatorShard;
 };
 
 // Close a data stream at once. OK: its session is over.
 struct CloseStream {
   StreamId stream = 0;
   absl::Status why;
+  ShardId shard = kCoordinatorShard;
 };
 
 // Send a frame that was kept.
 struct SendFrame {
   FrameId frame = 0;
   StreamId stream = 0;
+  ShardId shard = kCoordinatorShard;
 };
 
 // These frames will not be sent again.
 struct ForgetFrames {
   std::vector<FrameId> frames;
+  ShardId shard = kCoordinatorShard;
 };
 
 // ---- of the coordinator again

@@ -10,7 +10,18 @@ namespace basin::aggregator {
 Aggregator::Aggregator(Config config, absl::Time start)
     : coordinator_(std::move(config), start), delivery_(coordinator_.config()) {}
 
+bool Aggregator::IsOfLostShard(const Event& event) const {
+  ShardId shard = kCoordinatorShard;
+  if (const auto* opened = std::get_if<StreamOpened>(&event)) shard = opened->shard;
+  if (const auto* input = std::get_if<Input>(&event)) {
+    if (const auto* frame = std::get_if<FrameReceived>(input)) shard = frame->shard;
+    if (const auto* done = std::get_if<ReduceDone>(input)) shard = done->shard;
+  }
+  return shard != kCoordinatorShard && coordinator_.shards().count(shard) == 0;
+}
+
 void Aggregator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
+  if (IsOfLostShard(event)) return;
   if (const auto* closed = std::get_if<SessionClosed>(&event)) {
     return delivery_.CloseSession(closed->session, closed->ended, now, actions, closed->malformed);
   }
@@ -18,7 +29,7 @@ void Aggregator::Step(const Event& event, absl::Time now, std::vector<Action>& a
     const std::optional<SessionId> session = delivery_.SessionOf(opened->token);
     const std::optional<JobId> job =
         session.has_value() ? coordinator_.JobOf(*session) : std::nullopt;
-    return delivery_.OpenStream(opened->stream, opened->token, job, actions);
+    return delivery_.OpenStream(opened->stream, opened->token, job, actions, opened->shard);
   }
   if (const auto* lost = std::get_if<StreamLost>(&event)) {
     return delivery_.LoseStream(lost->stream, actions);
@@ -32,6 +43,7 @@ void Aggregator::Step(const Event& event, absl::Time now, std::vector<Action>& a
   if (const auto* opened = std::get_if<SessionOpened>(&input)) {
     delivery_.OpenSession(opened->session, opened->token);
   }
+  if (const auto* lost = std::get_if<ShardLost>(&input)) delivery_.LoseShard(lost->shard);
   Decide(input, now, actions);
 }
 

@@ -36,6 +36,8 @@ class Aggregator {
   auto Fields() const { return std::tie(coordinator_, delivery_); }
 
  private:
+  // Whether the event is of a shard that is not here any more.
+  bool IsOfLostShard(const Event& event) const;
   // `input`: an Input or a SessionLost.
   template <typename In>
   void Decide(const In& input, absl::Time now, std::vector<Action>& actions);

@@ -18,7 +18,8 @@ void Attempt::Grow(const Layout& layout) {
 
 void Attempt::ClearArrived() { std::fill(arrived_.begin(), arrived_.end(), 0); }
 
-ChunkRanges Attempt::Next(const Layout& layout, uint64_t bytes, uint32_t tensors,
+ChunkRanges Attempt::Next(const Layout& layout, const Shares& shares, uint64_t bytes,
+                          uint32_t tensors,
                           absl::FunctionRef<bool(TensorIndex, TensorIndex)> alike) const {
   ChunkRanges ranges;
   uint64_t taken = 0;
@@ -26,7 +27,9 @@ ChunkRanges Attempt::Next(const Layout& layout, uint64_t bytes, uint32_t tensors
     return std::any_of(ranges.begin(), ranges.end(),
                        [tensor](const ChunkRange& range) { return range.tensor == tensor; });
   };
+  const ShardId shard = shares.Of(layout, ready_.front());
   for (const uint32_t flat : ready_) {
+    if (!shares.single() && shares.Of(layout, flat) != shard) break;
     taken += layout.SizeOf(flat);
     if (!ranges.empty() && taken > bytes) break;
     const TensorIndex tensor = layout.TensorOf(flat);
@@ -94,6 +97,13 @@ void Attempt::StartAgain() {
   Stop();
   overflow_ = false;
   nonfinite_.reset();
+  redone_.clear();
+}
+
+void Attempt::Reopen(uint32_t flat) {
+  if (states_[flat] == State::kReducing) --reducing_;
+  if (states_[flat] == State::kReduced) redone_.insert(flat);
+  states_[flat] = State::kOpen;
 }
 
 void Attempt::Stop() {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "aggregator/core/event.h"
 #include "protocol/layout.h"
 #include "protocol/messages.h"
+#include "protocol/placement.h"
 
 namespace basin::aggregator {
 
@@ -32,6 +34,10 @@ class Attempt {
   bool AnyReady() const { return !ready_.empty(); }
   // Returns how many contributors skip the tensor.
   uint32_t Skips(TensorIndex tensor) const { return skips_[tensor]; }
+  // Returns whether the chunk was reduced in this attempt, and its result was lost since with the
+  // shard that had it.
+  bool IsRedone(uint32_t flat) const { return redone_.count(flat) > 0; }
+  bool AnyRedone() const { return !redone_.empty(); }
   // REQUIRES: IsReduced(flat).
   Digest DigestOf(uint32_t flat) const { return digests_[flat]; }
 
@@ -56,9 +62,9 @@ class Attempt {
   void Queue(uint32_t flat) { ready_.push_back(flat); }
   void ClearQueue() { ready_.clear(); }
   // Returns the chunks at the head of the queue that can be reduced together: at least one, and no
-  // more than `bytes` bytes of `tensors` tensors if there are several. `alike` must accept the
-  // first tensor with each other one. REQUIRES: AnyReady().
-  ChunkRanges Next(const Layout& layout, uint64_t bytes, uint32_t tensors,
+  // more than `bytes` bytes of `tensors` tensors if there are several, on one shard. `alike` must
+  // accept the first tensor with each other one. REQUIRES: AnyReady().
+  ChunkRanges Next(const Layout& layout, const Shares& shares, uint64_t bytes, uint32_t tensors,
                    absl::FunctionRef<bool(TensorIndex, TensorIndex)> alike) const;
   // The first `count` chunks of the queue go to the reducer.
   void Start(uint32_t count);
@@ -67,6 +73,8 @@ class Attempt {
   // Returns the chunks that went to the reducer: the next attempt must reduce them again.
   std::vector<uint32_t> Started() const;
   void StartAgain();
+  // The chunk is not being reduced and has no result any more: its shard is lost.
+  void Reopen(uint32_t flat);
   // Nothing more is reduced.
   void Stop();
 
@@ -76,7 +84,7 @@ class Attempt {
 
   auto Fields() const {
     return std::tie(states_, arrived_, digests_, norms_, skips_, ready_, reducing_, overflow_,
-                    nonfinite_);
+                    nonfinite_, redone_);
   }
 
  private:
@@ -95,6 +103,7 @@ class Attempt {
   uint32_t reducing_ = 0;
   bool overflow_ = false;
   std::optional<NonFinite> nonfinite_;
+  std::set<uint32_t> redone_;
 };
 
 }  // namespace basin::aggregator

@@ -112,6 +112,9 @@ struct Config {
   uint64_t features = 0;
   uint64_t window_bytes = uint64_t{16} << 20;  // Parked per worker and lane, when there is room.
   uint64_t result_window_bytes = uint64_t{8} << 20;  // Unacknowledged results per lane.
+  uint64_t least_share = kLeastShare;                // See Placement::least_bytes.
+  // How long a worker may not reach a shard until its job goes on without the shard.
+  absl::Duration shard_grace = absl::Seconds(10);
 
   // Limits of each job, so that one cannot take everything. 0: no limit of its own.
   uint64_t max_job_bytes = 0;   // Its share of memory_bytes, without broadcast values.

@@ -10,6 +10,7 @@
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_messages.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/job_settings.h"
@@ -25,7 +26,8 @@ namespace {
 bool MayHurryDeadlines(const ToAggregator& message) {
   return std::holds_alternative<Hello>(message) || std::holds_alternative<Ready>(message) ||
          std::holds_alternative<Leave>(message) || std::holds_alternative<Abandon>(message) ||
-         std::holds_alternative<Get>(message) || std::holds_alternative<Busy>(message);
+         std::holds_alternative<Get>(message) || std::holds_alternative<Busy>(message) ||
+         std::holds_alternative<ShardUnreachable>(message);
 }
 
 }  // namespace
@@ -133,7 +135,7 @@ void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& act
     }
   }
   const uint64_t reserved = memory_.reserved;
-  const JobScope scope{lived_, config_, memory_, actions, sessions_, started_, draining_};
+  const JobScope scope{lived_, config_, memory_, actions, sessions_, shards_, started_, draining_};
   const About about = Apply(input, scope);
   if (about.job.has_value()) {
     if (about.hurries) {
@@ -221,6 +223,35 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
           },
           [&](const DrainService&) {
             Drain(scope);
+            return About{};
+          },
+          [&](const ShardUp& up) {
+            shards_[up.shard] = Shard{up.name, up.endpoint};
+            scope.actions.push_back(Note{NoteKind::kShardUp, "", "", "", 0,
+                                         absl::StrCat("Shard ", up.name,
+                                                      " has connected, and holds chunks of each "
+                                                      "lane from its next round on.")});
+            for (auto& [id, job] : jobs_) {
+              NameAllTensors(job, scope, up.shard);
+              ReviewPlacement(job, scope);
+              Reconcile(job, scope);
+            }
+            return About{};
+          },
+          [&](const ShardLost& lost) {
+            const auto it = shards_.find(lost.shard);
+            if (it == shards_.end()) return About{};
+            scope.actions.push_back(
+                Note{NoteKind::kShardLost, "", "", "", 0,
+                     absl::StrCat("Shard ", it->second.name, " is lost: ", lost.why,
+                                  " Its chunks are placed on the others and pushed again.")});
+            const std::string reason = absl::StrCat("shard ", it->second.name, " is lost");
+            shards_.erase(it);
+            for (auto& [id, job] : jobs_) {
+              LoseShard(job, scope, lost.shard, reason);
+              Reconcile(job, scope);
+              SetDeadline(job, scope.now);
+            }
             return About{};
           },
           // The disk and operators speak of one job.

@@ -27,6 +27,7 @@
 #include "aggregator/core/deadlines.h"
 #include "aggregator/core/event.h"
 #include "aggregator/core/job_scope.h"
+#include "aggregator/core/shards.h"
 #include "protocol/fingerprint.h"
 
 namespace basin::aggregator {
@@ -61,12 +62,13 @@ class Coordinator {
   uint64_t reserved_bytes() const { return memory_.reserved; }
   const Config& config() const { return config_; }
   bool draining() const { return draining_; }
+  const Shards& shards() const { return shards_; }
 
   // Everything that later steps depend on, except the constant config and deadlines_. The latter
   // follows from the jobs, apart from how early it wakes them, and waking early changes nothing.
   auto Fields() const {
     return std::tie(started_, lived_, stalled_, memory_, next_job_, jobs_, by_name_, saved_,
-                    sessions_, draining_, drain_until_, drained_);
+                    sessions_, shards_, draining_, drain_until_, drained_);
   }
 
  private:
@@ -122,6 +124,7 @@ class Coordinator {
   // The lists in the state file of jobs that have not come yet; each job takes its own once.
   std::map<JobName, SavedState> saved_;
   Sessions sessions_;
+  Shards shards_;
   bool draining_ = false;
   bool drained_ = false;
   absl::Time drain_until_ = absl::InfiniteFuture();

@@ -12,8 +12,10 @@ namespace {
 
 constexpr absl::Duration kLinger = absl::Milliseconds(10);
 
-void Append(std::vector<FrameId> forgotten, std::vector<Action>& actions) {
-  if (!forgotten.empty()) actions.push_back(ForgetFrames{std::move(forgotten)});
+void Append(std::map<ShardId, std::vector<FrameId>> forgotten, std::vector<Action>& actions) {
+  for (auto& [shard, frames] : forgotten) {
+    actions.push_back(ForgetFrames{std::move(frames), shard});
+  }
 }
 
 // Actions that no frame depends on. They are listed, so that a new one has to be decided about.
@@ -50,7 +52,7 @@ void Delivery::CloseSession(SessionId id, std::string ended, absl::Time now,
   session.malformed = malformed;
   by_token_.erase(session.token);
   lingering_.emplace_back(rules_.loses_at_once ? now : now + kLinger, id);
-  std::vector<FrameId> forgotten;
+  Forgotten forgotten;
   Drop(session, forgotten, [](const Frame&) { return true; });
   Append(std::move(forgotten), actions);
 }
@@ -62,9 +64,9 @@ std::optional<SessionId> Delivery::SessionOf(SessionToken token) const {
 }
 
 void Delivery::OpenStream(StreamId stream, SessionToken token, std::optional<JobId> job,
-                          std::vector<Action>& actions) {
+                          std::vector<Action>& actions, ShardId shard) {
   const auto refuse = [&](absl::Status why) {
-    actions.push_back(CloseStream{stream, std::move(why)});
+    actions.push_back(CloseStream{stream, std::move(why), shard});
   };
   const std::optional<SessionId> owner = SessionOf(token);
   if (!owner.has_value()) {
@@ -78,19 +80,25 @@ void Delivery::OpenStream(StreamId stream, SessionToken token, std::optional<Job
         "brings the token."));
   }
   Session& session = sessions_.at(*owner);
-  if (session.streams.size() >= max_streams_) {
+  const auto same_shard = [&](StreamId other) { return streams_.at(other).shard == shard; };
+  const auto streams = std::count_if(session.streams.begin(), session.streams.end(), same_shard);
+  if (streams >= max_streams_) {
     return refuse(absl::ResourceExhaustedError(
-        absl::StrCat("The session has ", session.streams.size(),
+        absl::StrCat("The session has ", streams,
                      " data streams, which is the limit. Close those that are not "
                      "used.")));
   }
-  streams_[stream].session = *owner;
+  streams_[stream] = Stream{*owner, 0, shard};
   session.streams.push_back(stream);
-  actions.push_back(AcceptStream{stream, *owner, *job});
-  std::vector<FrameId> forgotten;
+  actions.push_back(AcceptStream{stream, *owner, *job, shard});
+  Forgotten forgotten;
   for (const FrameId id : std::exchange(session.waiting, {})) {
     const Frame& frame = frames_.at(id);
-    actions.push_back(SendFrame{id, Assign(session, id, frame)});
+    if (frame.shard != shard) {
+      session.waiting.push_back(id);
+      continue;
+    }
+    actions.push_back(SendFrame{id, Assign(session, id, frame), shard});
     if (!frame.result.has_value()) Release(id, forgotten);
   }
   Append(std::move(forgotten), actions);
@@ -100,6 +108,7 @@ void Delivery::LoseStream(StreamId stream, std::vector<Action>& actions) {
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;
   Session& session = sessions_.at(found->second.session);
+  const ShardId shard = found->second.shard;
   streams_.erase(found);
   session.streams.erase(std::find(session.streams.begin(), session.streams.end(), stream));
   std::deque<Sent> sent = std::exchange(session.unacknowledged, {});
@@ -108,16 +117,30 @@ void Delivery::LoseStream(StreamId stream, std::vector<Action>& actions) {
   session.unacknowledged.assign(sent.begin(), lost);
   resent_ += static_cast<uint64_t>(sent.end() - lost);
   Session& receiver = rules_.resends_to_anyone ? sessions_.begin()->second : session;
-  std::vector<FrameId> forgotten;
+  Forgotten forgotten;
   for (auto one = lost; one != sent.end(); ++one) {
     if (rules_.forgets_lost_frames) {
       Release(one->frame, forgotten);
       continue;
     }
     const StreamId other = Assign(receiver, one->frame, frames_.at(one->frame));
-    if (other != 0) actions.push_back(SendFrame{one->frame, other});
+    if (other != 0) actions.push_back(SendFrame{one->frame, other, shard});
   }
   Append(std::move(forgotten), actions);
+}
+
+void Delivery::LoseShard(ShardId shard) {
+  const auto is_of_shard = [shard](const Frame& frame) { return frame.shard == shard; };
+  Forgotten forgotten;  // By the shard itself, too.
+  for (auto& [id, session] : sessions_) {
+    Drop(session, forgotten, is_of_shard);
+    auto& streams = session.streams;
+    const auto gone = std::stable_partition(streams.begin(), streams.end(), [&](StreamId stream) {
+      return streams_.at(stream).shard != shard;
+    });
+    for (auto stream = gone; stream != streams.end(); ++stream) streams_.erase(*stream);
+    streams.erase(gone, streams.end());
+  }
 }
 
 std::vector<SessionLost> Delivery::TakeLingered(absl::Time now, std::vector<Action>& actions) {
@@ -128,24 +151,34 @@ std::vector<SessionLost> Delivery::TakeLingered(absl::Time now, std::vector<Acti
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) continue;
     // What the transport has ended itself shows nothing about the process at the other end.
-    const bool by_peer = found->second.streams.empty() && found->second.ended.empty();
+    // The end of a stream at another shard is heard of later.
+    const bool by_peer =
+        !HasStreamTo(found->second, kCoordinatorShard) && found->second.ended.empty();
     lingered.push_back({id, by_peer, std::move(found->second.ended), found->second.malformed});
-    std::vector<FrameId> forgotten;
-    for (const StreamId stream : EndSession(id, forgotten)) {
-      actions.push_back(CloseStream{stream, absl::OkStatus()});
+    Forgotten forgotten;
+    for (const Closed& closed : EndSession(id, forgotten)) {
+      actions.push_back(CloseStream{closed.stream, absl::OkStatus(), closed.shard});
     }
     Append(std::move(forgotten), actions);
   }
   return lingered;
 }
 
-std::vector<StreamId> Delivery::EndSession(SessionId id, std::vector<FrameId>& forgotten) {
+bool Delivery::HasStreamTo(const Session& session, ShardId shard) const {
+  return std::any_of(session.streams.begin(), session.streams.end(),
+                     [&](StreamId stream) { return streams_.at(stream).shard == shard; });
+}
+
+std::vector<Delivery::Closed> Delivery::EndSession(SessionId id, Forgotten& forgotten) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return {};
   Session& session = found->second;
   Drop(session, forgotten, [](const Frame&) { return true; });
-  std::vector<StreamId> left = std::move(session.streams);
-  for (const StreamId stream : left) streams_.erase(stream);
+  std::vector<Closed> left;
+  for (const StreamId stream : session.streams) {
+    left.push_back({stream, streams_.at(stream).shard});
+    streams_.erase(stream);
+  }
   if (!session.closed) by_token_.erase(session.token);
   sessions_.erase(found);
   return left;
@@ -154,8 +187,8 @@ std::vector<StreamId> Delivery::EndSession(SessionId id, std::vector<FrameId>& f
 // ---- frames
 
 void Delivery::Route(std::vector<Action>& actions, size_t first) {
-  std::vector<FrameId> forgotten;
-  std::vector<StreamId> closed;
+  Forgotten forgotten;
+  std::vector<Closed> closed;
   const FrameId last_before = last_frame_;
   const auto decide = Overloaded{
       [&](Publish& publish) {
@@ -166,7 +199,7 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
         ExpectRepeats(relay.sessions, last_before);
         relay.route = Send(relay.sessions,
                            ResultId{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges},
-                           relay.bytes);
+                           relay.bytes, relay.shard);
       },
       [&](RelayBlob& relay) { relay.route = Send(relay.sessions, std::nullopt, 0); },
       [&](SendBlob& send) { send.route = Send({send.session}, std::nullopt, 0); },
@@ -176,14 +209,16 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
       [&](const EndRound& end) { ForgetRound(end.job, end.lane, end.round, nullptr, forgotten); },
       [&](const ResultsTaken& taken) { Acknowledge(taken, forgotten); },
       [&](const aggregator::EndSession& end) {
-        for (const StreamId stream : EndSession(end.session, forgotten)) closed.push_back(stream);
+        for (const Closed& one : EndSession(end.session, forgotten)) closed.push_back(one);
       },
       Unrouted<aggregator::Send, SendAll, NameTensors, IdleLane, EndJob, KeepChunks, DiscardChunks,
                Reduce, ReleaseResult, DropBlob, AcceptStream, CloseStream, SendFrame, ForgetFrames,
                SaveState, SaveSettings, Note, Drained>{},
   };
   for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
-  for (const StreamId stream : closed) actions.push_back(CloseStream{stream, absl::OkStatus()});
+  for (const Closed& one : closed) {
+    actions.push_back(CloseStream{one.stream, absl::OkStatus(), one.shard});
+  }
   Append(std::move(forgotten), actions);
 }
 
@@ -206,7 +241,7 @@ void Delivery::RoutePublish(Publish& publish) {
     aggregator::Route route =
         Send(publish.sessions,
              ResultId{publish.job, publish.lane, publish.round, publish.ballot, std::move(ranges)},
-             bytes);
+             bytes, publish.shard);
     if (route.frame != 0) publish.routes.push_back(std::move(route));
   };
   if (publish.ranges.size() > 1) return add(publish.ranges, publish.bytes);
@@ -221,10 +256,11 @@ void Delivery::RoutePublish(Publish& publish) {
 }
 
 aggregator::Route Delivery::Send(const std::vector<SessionId>& sessions,
-                                 const std::optional<ResultId>& result, uint64_t bytes) {
+                                 const std::optional<ResultId>& result, uint64_t bytes,
+                                 ShardId shard) {
   aggregator::Route route;
   if (result.has_value()) route.ranges = result->ranges;
-  Frame frame{result, bytes, 0};
+  Frame frame{result, bytes, 0, shard};
   const FrameId id = last_frame_ + 1;
   for (const SessionId receiver : sessions) {
     const auto found = sessions_.find(receiver);
@@ -241,23 +277,28 @@ aggregator::Route Delivery::Send(const std::vector<SessionId>& sessions,
 }
 
 StreamId Delivery::Assign(Session& session, FrameId id, const Frame& frame) {
-  if (session.streams.empty()) {
+  // The least loaded one of the shard; of equals, the one that was opened first.
+  StreamId chosen = 0;
+  Stream* least = nullptr;
+  for (const StreamId id_of_stream : session.streams) {
+    Stream& stream = streams_.at(id_of_stream);
+    if (stream.shard != frame.shard) continue;
+    if (least != nullptr && stream.unacknowledged >= least->unacknowledged) continue;
+    chosen = id_of_stream;
+    least = &stream;
+  }
+  if (least == nullptr) {
     session.waiting.push_back(id);
     return 0;
   }
-  // The least loaded one; of equals, the one that was opened first.
-  const StreamId chosen = *std::min_element(
-      session.streams.begin(), session.streams.end(), [this](StreamId a, StreamId b) {
-        return streams_.at(a).unacknowledged < streams_.at(b).unacknowledged;
-      });
   if (frame.result.has_value()) {
-    streams_.at(chosen).unacknowledged += frame.bytes;
+    least->unacknowledged += frame.bytes;
     session.unacknowledged.push_back({id, chosen});
   }
   return chosen;
 }
 
-void Delivery::Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forgotten) {
+void Delivery::Acknowledge(const ResultsTaken& taken, Forgotten& forgotten) {
   auto found = sessions_.find(taken.session);
   if (found == sessions_.end()) return;
   // A worker may name them in any order.
@@ -280,8 +321,8 @@ void Delivery::Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forg
 // first: to look at all of them for each of ten thousand small tensors would hold up the loop. Only
 // where a chunk may have been sent twice, the last of its frames can be anywhere.
 template <typename Has>
-void Delivery::DropAcknowledged(Session& session, std::vector<FrameId>& forgotten,
-                                const ChunkRanges& ranges, const Has& has) {
+void Delivery::DropAcknowledged(Session& session, Forgotten& forgotten, const ChunkRanges& ranges,
+                                const Has& has) {
   uint64_t left = CountChunks(ranges);
   auto& sent = session.unacknowledged;
   for (auto one = sent.begin(); one != sent.end() && (left > 0 || session.repeats);) {
@@ -299,7 +340,7 @@ void Delivery::DropAcknowledged(Session& session, std::vector<FrameId>& forgotte
 }
 
 void Delivery::ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,
-                           std::vector<FrameId>& forgotten) {
+                           Forgotten& forgotten) {
   for (auto& [id, session] : sessions_) {
     if (session.job != job) continue;
     Drop(session, forgotten, [&](const Frame& frame) {
@@ -310,7 +351,7 @@ void Delivery::ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const B
 }
 
 template <typename Useless>
-void Delivery::Drop(Session& session, std::vector<FrameId>& forgotten, Useless&& useless) {
+void Delivery::Drop(Session& session, Forgotten& forgotten, Useless&& useless) {
   auto& sent = session.unacknowledged;
   const auto drop_sent = [&](const Sent& one) {
     const Frame& frame = frames_.at(one.frame);
@@ -324,8 +365,7 @@ void Delivery::Drop(Session& session, std::vector<FrameId>& forgotten, Useless&&
 }
 
 template <typename Useless>
-void Delivery::DropWaiting(Session& session, std::vector<FrameId>& forgotten,
-                           const Useless& useless) {
+void Delivery::DropWaiting(Session& session, Forgotten& forgotten, const Useless& useless) {
   auto& waiting = session.waiting;
   const auto drop_waiting = [&](FrameId id) {
     if (!useless(frames_.at(id))) return false;
@@ -336,11 +376,11 @@ void Delivery::DropWaiting(Session& session, std::vector<FrameId>& forgotten,
   if (waiting.empty() && session.unacknowledged.empty()) session.repeats = false;
 }
 
-void Delivery::Release(FrameId id, std::vector<FrameId>& forgotten) {
+void Delivery::Release(FrameId id, Forgotten& forgotten) {
   const auto found = frames_.find(id);
   if (--found->second.receivers > 0) return;
+  forgotten[found->second.shard].push_back(id);
   frames_.erase(found);
-  forgotten.push_back(id);
 }
 
 }  // namespace basin::aggregator

@@ -8,6 +8,8 @@
 // are sent again on the others, in the same order. A frame of a broadcast value is not remembered,
 // because its receiver asks for it again. Frames for a session without a stream wait for one.
 //
+// A data stream ends at one shard, and carries the frames of that shard: the bytes are there.
+//
 // A session whose session stream has ended lingers for a moment, to distinguish a process that
 // ended, which closes all its connections within some milliseconds, from a network that broke,
 // which leaves some of them open.
@@ -72,8 +74,11 @@ class Delivery {
   // A data stream presents `token`; `job` is that of the session, once its hello has arrived.
   // REQUIRES: the stream was never named before.
   void OpenStream(StreamId stream, SessionToken token, std::optional<JobId> job,
-                  std::vector<Action>& actions);
+                  std::vector<Action>& actions, ShardId shard = kCoordinatorShard);
   void LoseStream(StreamId stream, std::vector<Action>& actions);
+  // The shard is gone, with its streams and frames. What the receivers lack is for the coordinator
+  // to decide.
+  void LoseShard(ShardId shard);
 
   // Ends the closed sessions that have lingered; returns the event of each for the coordinator.
   std::vector<SessionLost> TakeLingered(absl::Time now, std::vector<Action>& actions);
@@ -111,7 +116,8 @@ class Delivery {
     std::optional<ResultId> result;  // Absent: of a value.
     uint64_t bytes = 0;              // The size of its payload.
     uint32_t receivers = 0;          // Sessions that it is kept for.
-    auto Fields() const { return std::tie(result, bytes, receivers); }
+    ShardId shard = kCoordinatorShard;
+    auto Fields() const { return std::tie(result, bytes, receivers, shard); }
   };
   struct Sent {
     FrameId frame = 0;
@@ -136,35 +142,44 @@ class Delivery {
   struct Stream {
     SessionId session = 0;
     uint64_t unacknowledged = 0;  // Payload bytes.
-    auto Fields() const { return std::tie(session, unacknowledged); }
+    ShardId shard = kCoordinatorShard;
+    auto Fields() const { return std::tie(session, unacknowledged, shard); }
+  };
+  // By shard.
+  using Forgotten = std::map<ShardId, std::vector<FrameId>>;
+  struct Closed {
+    StreamId stream = 0;
+    ShardId shard = kCoordinatorShard;
   };
 
   // Routes one frame.
   aggregator::Route Send(const std::vector<SessionId>& sessions,
-                         const std::optional<ResultId>& result, uint64_t bytes);
+                         const std::optional<ResultId>& result, uint64_t bytes,
+                         ShardId shard = kCoordinatorShard);
   // Chooses a stream; 0: the frame waits for one.
   StreamId Assign(Session& session, FrameId id, const Frame& frame);
   void RoutePublish(Publish& publish);
   // These sessions are sent chunks that frames up to `last`, which they lack, may have as well.
   void ExpectRepeats(const std::vector<SessionId>& sessions, FrameId last);
-  void Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forgotten);
+  void Acknowledge(const ResultsTaken& taken, Forgotten& forgotten);
   // Forgets the results of a round; those of attempts below a ballot when one is given.
   void ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,
-                   std::vector<FrameId>& forgotten);
+                   Forgotten& forgotten);
+  bool HasStreamTo(const Session& session, ShardId shard) const;
   // Returns the streams that the session still had.
-  std::vector<StreamId> EndSession(SessionId session, std::vector<FrameId>& forgotten);
+  std::vector<Closed> EndSession(SessionId session, Forgotten& forgotten);
   // Takes the frames that `useless` names from what the session is to be sent.
   template <typename Useless>
-  void Drop(Session& session, std::vector<FrameId>& forgotten, Useless&& useless);
+  void Drop(Session& session, Forgotten& forgotten, Useless&& useless);
   // The same for frames with results in `ranges`; `has` says which these are.
   template <typename Has>
-  void DropAcknowledged(Session& session, std::vector<FrameId>& forgotten,
-                        const ChunkRanges& ranges, const Has& has);
+  void DropAcknowledged(Session& session, Forgotten& forgotten, const ChunkRanges& ranges,
+                        const Has& has);
   // Frames that wait for a stream, alone.
   template <typename Useless>
-  void DropWaiting(Session& session, std::vector<FrameId>& forgotten, const Useless& useless);
+  void DropWaiting(Session& session, Forgotten& forgotten, const Useless& useless);
   // One receiver less needs the frame.
-  void Release(FrameId id, std::vector<FrameId>& forgotten);
+  void Release(FrameId id, Forgotten& forgotten);
 
   // Constant after construction.
   uint32_t frame_chunks_;  // In the longest frame of results.

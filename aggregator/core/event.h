@@ -87,11 +87,12 @@ struct SessionClosed {
   bool malformed = false;
 };
 
-// A data stream opened, and presents the token of a session. AcceptStream or CloseStream answers
-// it.
+// A data stream opened at a shard, and presents the token of a session. AcceptStream or CloseStream
+// answers it.
 struct StreamOpened {
   StreamId stream = 0;
   SessionToken token = 0;
+  ShardId shard = kCoordinatorShard;
 };
 
 struct StreamLost {
@@ -126,9 +127,11 @@ struct FrameReceived {
   ChunkRanges ranges;
   uint64_t bytes = 0;
   ChunkDigests digests;
+  ShardId shard = kCoordinatorShard;  // That of the stream; it holds the bytes.
 };
 
-// Chunks of a broadcast value arrived from a worker that was asked for them.
+// Chunks of a broadcast value arrived from a worker that was asked for them. Values are on shard 0
+// alone; another one refuses their frames.
 struct BlobReceived {
   SessionId session = 0;
   BlobKey key;
@@ -166,7 +169,23 @@ struct ReduceDone {
   ChunkDigests digests;  // Those of the result.
   ChunkFacts facts;
   std::optional<std::string> failure = std::nullopt;
-  TensorIndex failed = 0;  // The tensor that could not be reduced.
+  TensorIndex failed = 0;             // The tensor that could not be reduced.
+  ShardId shard = kCoordinatorShard;  // Where it was.
+};
+
+// A process that holds bytes has connected. Its number is never used for another one, and never 0.
+// The runner must be able to carry out actions on it from now on.
+struct ShardUp {
+  ShardId shard = 0;
+  std::string name;      // A label. No two shards that are up have the same.
+  std::string endpoint;  // host:port where workers open data streams.
+};
+
+// It is gone, with all that it held. Nothing that it reports comes after this, and actions on it
+// are dropped; its streams need no StreamLost. `why`: as a sentence.
+struct ShardLost {
+  ShardId shard = 0;
+  std::string why;
 };
 
 // A SaveState action has been carried out, or failed (which is reported, and the job goes on).
@@ -221,10 +240,10 @@ struct SetJob {
 struct Tick {};
 
 // What the coordinator takes, besides SessionLost.
-using Input =
-    std::variant<Tick, SessionOpened, MessageReceived, MessagesWait, SessionsUnheard, FrameReceived,
-                 BlobReceived, ReduceDone, StateSaved, SettingsSaved, EvictWorker, WorkerExited,
-                 DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob, SetJob>;
+using Input = std::variant<Tick, SessionOpened, MessageReceived, MessagesWait, SessionsUnheard,
+                           FrameReceived, BlobReceived, ReduceDone, StateSaved, SettingsSaved,
+                           EvictWorker, WorkerExited, DrainWorker, DrainService, RecoverJob,
+                           SuspendJob, ResumeJob, SetJob, ShardUp, ShardLost>;
 
 // What the runner reports: that, or what Delivery alone takes.
 using Event = std::variant<Input, SessionClosed, StreamOpened, StreamLost>;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -42,6 +43,8 @@ class HeldResults {
   // the chunk.
   bool Take(uint32_t flat) { return unacked_[flat] > 0 && --unacked_[flat] == 0; }
   void Release(uint64_t bytes) { bytes_ -= bytes; }
+  // The chunk is gone. Returns whether it was held; then the caller releases its bytes.
+  bool Lose(uint32_t flat) { return std::exchange(unacked_[flat], 0) > 0; }
   // Nothing is held any more.
   void Clear() {
     std::fill(unacked_.begin(), unacked_.end(), 0);

@@ -38,6 +38,7 @@
 #include "aggregator/core/notice.h"
 #include "aggregator/core/pace.h"
 #include "aggregator/core/pause.h"
+#include "aggregator/core/placements.h"
 #include "aggregator/core/standing.h"
 #include "aggregator/core/state_writes.h"
 #include "aggregator/core/workers.h"
@@ -216,6 +217,7 @@ struct Job {
   Generations generations;
   Workers workers;
   Lanes lanes;
+  Placements placements;
   Blobs blobs;
   Pause pause;
   Notice why_not_running;                            // Sent to the workers that wait for the job.
@@ -227,8 +229,8 @@ struct Job {
 
   auto Fields() const {
     return std::tie(id, name, run, term, machine, reason, changed, standing, evidence, agreed,
-                    settings_writes, pace, forming, generations, workers, lanes, blobs, pause,
-                    why_not_running, deadlock_check, idle_since, forget_when_idle);
+                    settings_writes, pace, forming, generations, workers, lanes, placements, blobs,
+                    pause, why_not_running, deadlock_check, idle_since, forget_when_idle);
   }
 };
 

@@ -12,6 +12,7 @@
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_pause.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_samples.h"
 #include "aggregator/core/job_settings.h"
@@ -209,10 +210,11 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   welcome.heartbeat = scope.config.heartbeat;
   const bool runs = scope.config.frame_tensors > 1 && (hello.features & kFeatureRuns) != 0;
   welcome.features = (hello.features & (scope.config.features | kFeatureRanks | kFeatureSamples |
-                                        kFeatureGlobalBatch | kFeatureLetGo)) |
+                                        kFeatureGlobalBatch | kFeatureLetGo | kFeaturePlacement)) |
                      (runs ? kFeatureRuns : 0);
   worker.frame_tensors = runs ? scope.config.frame_tensors : 1;
   welcome.job_runs = job.GoesOnWithout();
+  welcome.placements = PlacementsFor(job, worker);
 
   // A worker that became a member while it was disconnected does not know this, so it starts where
   // the lanes are.
@@ -227,7 +229,8 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   for (const Lane& lane : job.lanes) {
     const LaneIndex i = lane.index;
     welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.shared_tensors(),
-                                         lane.next, lane.memory.window});
+                                         lane.next, lane.memory.window,
+                                         PlacementFor(worker, lane)});
     // A former member also receives the verdicts of rounds that it took part in.
     if (!knows) continue;
     const LaneHistory* history = HistoryOf(histories, i);
@@ -245,7 +248,7 @@ void WelcomeWorker(Job& job, const JobScope& scope, Slot slot, const Hello& hell
   if (news) {
     SendTo(job, scope, slot,
            MembershipChanged{job.membership(), Role::kMember, job.generations.donor(),
-                             job.lanes.StartRounds()});
+                             StartRoundsFor(job, worker)});
   } else if (IsMember(worker) && AnyMemberLacksState(job.workers)) {
     // The worker may not know that it serves its state, or which worker serves it.
     SendTo(job, scope, slot,
@@ -480,6 +483,9 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
   AddNote(job, scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
           absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
   worker.lets_go = (hello.features & kFeatureLetGo) != 0;
+  worker.knows_placement = (hello.features & kFeaturePlacement) != 0;
+  worker.unreachable.clear();  // Of its earlier session; it says so again.
+  ReviewPlacement(job, scope, slot);
   WelcomeWorker(job, scope, slot, hello);
   if (reconnects) CorrectSamples(job, scope, slot, hello);
   AskAgain(job, scope, slot);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/round_attempt.h"
@@ -118,6 +119,13 @@ void NameTensorsFrom(const Job& job, const JobScope& scope, LaneIndex index, Ten
       NameTensors{job.id, index, first, {tensors.begin() + first, tensors.end()}});
 }
 
+void NameAllTensors(const Job& job, const JobScope& scope, ShardId shard) {
+  for (const Lane& lane : job.lanes) {
+    if (lane.layout.version() == 0) continue;
+    scope.actions.push_back(NameTensors{job.id, lane.index, 0, lane.layout.tensors(), shard});
+  }
+}
+
 void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& request) {
   Worker& worker = job.workers[slot];
   const std::optional<LaneIndex> known = job.lanes.IndexOf(request.lane);
@@ -219,12 +227,14 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
     lane.Append(spec);
   }
   const bool grew = lane.layout.version() > before;
+  if ((grew || !known.has_value()) && !lane.round.has_value()) PlaceLane(job, lane);
   if (grew) NameTensorsFrom(job, scope, index, before);
   if (grew && lane.round.has_value()) GrowLayout(*lane.round, ScopeOf(job, scope, index));
   if (grew || Lanes::NeedsMemory(scope.config, lane)) PlanMemory(job, scope, lane, index);
 
-  const auto describe = [&](uint32_t first) {
-    LaneLayout layout{index, lane.name, lane.kind, first, {}, lane.next, lane.memory.window};
+  const auto describe = [&](uint32_t first, const Worker& to) {
+    LaneLayout layout{index, lane.name, lane.kind,          first,
+                      {},    lane.next, lane.memory.window, PlacementFor(to, lane)};
     const auto& tensors = lane.layout.tensors();
     if (first == 0) {
       layout.tensors = lane.layout.shared_tensors();
@@ -237,10 +247,21 @@ void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& requ
   // A worker that learned that the name's lane before is gone, after it had registered this one,
   // may have dropped the layout.
   const bool dropped = lane.kind == LaneKind::kCall && worker.LayoutSeen(index) == 0;
-  SendTo(job, scope, slot, describe(is_first || dropped ? 0 : before));
+  SendTo(job, scope, slot, describe(is_first || dropped ? 0 : before, worker));
   NoteRegistered(job, scope, slot, index);
   if (grew) {
-    SendToAll(job, scope, describe(before), slot);
+    SendAll knowing;  // The message is serialized once for all of these.
+    for (Slot other = 0; other < job.workers.size(); ++other) {
+      const Worker& to = job.workers[other];
+      if (other == slot || !to.connected()) continue;
+      if (PlacementFor(to, lane) != lane.placement) {
+        SendTo(job, scope, other, describe(before, to));
+        continue;
+      }
+      if (knowing.sessions.empty()) knowing.message = describe(before, to);
+      knowing.sessions.push_back(*to.session);
+    }
+    if (!knowing.sessions.empty()) scope.actions.push_back(std::move(knowing));
     if (lane.round.has_value()) Advance(*lane.round, ScopeOf(job, scope, index));
     AdvanceLane(job, scope, index);
   }

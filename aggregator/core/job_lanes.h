@@ -21,6 +21,8 @@ bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why);
 Lane* FindLane(Job& job, const JobScope& scope, Slot slot, LaneIndex lane, RoundNumber begins = 0);
 
 // The runner learns the tensors of the lane from `first` on.
+// The same of all lanes, to a shard that is new.
+void NameAllTensors(const Job& job, const JobScope& scope, ShardId shard);
 void NameTensorsFrom(const Job& job, const JobScope& scope, LaneIndex index, TensorIndex first);
 void OnRegister(Job& job, const JobScope& scope, Slot slot, const Register& request);
 // The worker's client has the lane, so it does not ignore messages about it.

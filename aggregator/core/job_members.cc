@@ -11,6 +11,7 @@
 #include "aggregator/core/job_hello.h"
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_pause.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/job_samples.h"
@@ -136,6 +137,7 @@ void EndLineage(Job& job, const JobScope& scope) {
       scope.actions.push_back(EndRound{job.id, lane.index, lane.round->number});
       lane.round.reset();
     }
+    PlaceLane(job, lane);
     lane.StartLineage(job.membership().generation.counter, scope.memory);
     ChargeSamples(job, scope, lane);
   }
@@ -296,9 +298,10 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
         worker.out_of_step = others_go_on;
         worker.holds_state = !donor.has_value() || donor == id;
       }
-      SendTo(job, scope, slot,
-             MembershipChanged{job.membership(), Role::kMember, donor,
-                               was_member ? std::vector<StartRound>{} : job.lanes.StartRounds()});
+      SendTo(
+          job, scope, slot,
+          MembershipChanged{job.membership(), Role::kMember, donor,
+                            was_member ? std::vector<StartRound>{} : StartRoundsFor(job, worker)});
       continue;
     }
     if (was_member) {
@@ -311,6 +314,7 @@ void Activate(Job& job, const JobScope& scope, const Membership& next,
   }
   if (joined) job.workers.LimitStillCounting(job.settings().min_workers);
   ReformIdleRounds(job, scope);
+  ReviewPlacement(job, scope);
   job.lanes.FewerKnow();  // Those that were lost, and are in the list no more.
 }
 
@@ -343,6 +347,7 @@ void Lose(Job& job, const JobScope& scope, Slot slot, NoteKind kind, const std::
   ForRoundsOf(job, scope, slot,
               [&](Round& round, const RoundScope& in) { Lose(round, in, slot, reason); });
   ReturnAllSamples(job, scope, slot);
+  if (!worker.knows_placement) ReviewPlacement(job, scope);  // It may have been the last of these.
   job.lanes.FewerKnow();
   job.changed = true;
   job.forget_when_idle = false;

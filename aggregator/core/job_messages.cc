@@ -10,6 +10,7 @@
 #include "aggregator/core/job_hello.h"
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_members.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/job_samples.h"
@@ -284,6 +285,9 @@ void OnMessage(Job& job, const JobScope& scope, Slot slot, const ToAggregator& m
           [&](const ReturnSamples& back) { OnReturnSamples(job, scope, slot, back); },
           [&](const ReportBatch& report) { OnReportBatch(job, scope, slot, report); },
           [&](const LetGo& let_go) { OnLetGo(job, scope, slot, let_go); },
+          [&](const ShardUnreachable& unreachable) {
+            OnShardUnreachable(job, scope, slot, unreachable);
+          },
       },
       message);
 }

@@ -13,6 +13,7 @@
 #include "aggregator/core/job_lanes.h"
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_pause.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/job_samples.h"
 #include "aggregator/core/round_settle.h"
@@ -127,6 +128,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
     worker.knows_samples = (hello.features & kFeatureSamples) != 0;
     worker.knows_steps = (hello.features & kFeatureGlobalBatch) != 0;
     worker.lets_go = (hello.features & kFeatureLetGo) != 0;
+    worker.knows_placement = (hello.features & kFeaturePlacement) != 0;
     worker.group = hello.group;
     // An incarnation is part of the key of a contribution, so no two workers may share one.
     const bool keeps =
@@ -134,6 +136,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
     worker.incarnation = keeps ? hello.incarnation : job.workers.NextIncarnation(job.term);
   }
   job.generations.Recover(job.term, ListOf(decision.members, job.workers));
+  ReviewPlacement(job, scope);
 
   for (const RecoveredLane& recovered : decision.lanes) {
     Lane& lane = job.lanes.Add(recovered.name, recovered.kind, recovered.lane);
@@ -142,6 +145,7 @@ void ApplyRecovery(Job& job, const JobScope& scope, const RecoveryDecision& deci
     lane.ledger.Recover(recovered.committed);
     lane.last_used = scope.now;
     for (const TensorSpec& spec : recovered.layout) lane.Append(spec);
+    PlaceLane(job, lane);
     NameTensorsFrom(job, scope, recovered.lane, 0);
     lane.tracking = TrackingBytes(job.agreed.most_workers(), lane.layout.chunks());
     scope.memory.reserved += lane.tracking + lane.layout_bytes.held;

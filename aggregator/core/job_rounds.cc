@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "aggregator/core/job_members.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_samples.h"
 #include "aggregator/core/round_attempt.h"
@@ -21,7 +22,9 @@ void SendVerdictAgain(Job& job, const JobScope& scope, Slot slot, const Lane& la
                       RoundNumber number) {
   for (const VerdictRecord& record : lane.verdicts) {
     if (record.round >= number)
-      SendTo(job, scope, slot, Verdict{index, record, job.generations.donor()});
+      SendTo(
+          job, scope, slot,
+          Verdict{index, record, job.generations.donor(), PlacementFor(job.workers[slot], lane)});
   }
   if (lane.verdicts.empty() || number < lane.verdicts.front().round) {
     RejectMessage(job, scope, slot, ErrorCode::kStale,
@@ -125,7 +128,7 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
     if (member.alive() && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (!all.sessions.empty()) {
-    all.message = Verdict{index, record, donor};
+    all.message = Verdict{index, record, donor, PlacementOfNext(job, lane)};
     scope.actions.push_back(std::move(all));
   }
   ++(committed ? job.rounds.committed : job.rounds.aborted);
@@ -134,6 +137,7 @@ void SendVerdict(Job& job, const JobScope& scope, LaneIndex index, const Members
   for (const absl::Duration late : round.lateness) lane.grace.Add(late);
   lane.Remember(std::move(record), scope.now, scope.memory);
   lane.round.reset();
+  PlaceLane(job, lane);
   ChargeSamples(job, scope, lane);  // Nothing is named any more.
   lane.last_used = scope.now;
   scope.actions.push_back(EndRound{job.id, index, lane.next - 1});

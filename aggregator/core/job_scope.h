@@ -22,6 +22,7 @@
 #include "aggregator/core/job.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/round_scope.h"
+#include "aggregator/core/shards.h"
 
 namespace basin::aggregator {
 
@@ -47,6 +48,7 @@ struct JobScope {
   MemoryBudget& memory;
   std::vector<Action>& actions;
   Sessions& sessions;
+  const Shards& shards;
   absl::Time started;  // When this aggregator began to listen.
   bool draining;       // The service drains: it opens no round and admits nobody.
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job_members.h"
 #include "aggregator/core/job_pause.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/job_recovery.h"
 #include "aggregator/core/job_rounds.h"
 #include "aggregator/core/job_settings.h"
@@ -116,6 +117,7 @@ const Timer kTimers[] = {
        return waits ? job.evidence.Due(config) : absl::InfiniteFuture();
      },
      TryRecover},
+    {UnreachableDue, GoOnWithoutUnreachable},
     {[](const Job& job, const Config&) { return job.why_not_running.due(); }, ReportWhyNotRunning},
     {[](const Job& job, const Config& config) { return job.pause.Due(config); }, ReportPause},
     {[](const Job& job, const Config& config) {

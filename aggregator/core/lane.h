@@ -59,6 +59,8 @@ struct Lane {
   SampleLedger ledger;                                  // For the samples of its rounds.
   TargetBatch batch;                                    // That of its next round.
   OptimizerNumbers optimizers;                          // Those of the open round.
+  RoundPlacement placement;                             // Of its open or next round.
+  Shares shares;                                        // Where that has the chunks.
   std::optional<Round> round;
   absl::Time last_used;
 
@@ -135,8 +137,8 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(index, name, kind, layout, memory, tracking, ledger_bytes, next, chain,
-                    verdicts, chains, last_spec, norms, grace, ledger, batch, optimizers, round,
-                    last_used, paced, expired);
+                    verdicts, chains, last_spec, norms, grace, ledger, batch, optimizers, placement,
+                    shares, round, last_used, paced, expired);
   }
 };
 

@@ -104,7 +104,8 @@ bool Lanes::IsBoundary(const Lane& lane) const {
 std::vector<StartRound> Lanes::StartRounds() const {
   std::vector<StartRound> start;
   for (const Lane& lane : *this) {
-    start.push_back({lane.name, lane.index, lane.next, lane.chain, lane.ledger.settled()});
+    start.push_back(
+        {lane.name, lane.index, lane.next, lane.chain, lane.ledger.settled(), lane.placement});
   }
   return start;
 }

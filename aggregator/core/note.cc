@@ -110,6 +110,12 @@ const char* NoteKindName(NoteKind kind) {
       return "late_policy_idle";
     case NoteKind::kContributionDeferred:
       return "contribution_deferred";
+    case NoteKind::kShardUp:
+      return "shard_up";
+    case NoteKind::kShardLost:
+      return "shard_lost";
+    case NoteKind::kShardUnreachable:
+      return "shard_unreachable";
     case NoteKind::kDescriptorsShort:
       return "descriptors_short";
     case NoteKind::kDescriptorsFree:

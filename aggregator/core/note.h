@@ -70,6 +70,9 @@ enum class NoteKind : uint8_t {
   kSamplesReturned,
   kLatePolicyIdle,
   kContributionDeferred,
+  kShardUp,
+  kShardLost,
+  kShardUnreachable,
   // The core does not note these: engine and basind report them about their process.
   kDescriptorsShort,
   kDescriptorsFree,

@@ -12,6 +12,7 @@
 #include "aggregator/core/round_members.h"
 #include "aggregator/core/round_results.h"
 #include "aggregator/core/round_settle.h"
+#include "aggregator/core/round_shards.h"
 #include "aggregator/core/spec.h"
 
 namespace basin::aggregator {
@@ -130,10 +131,7 @@ std::vector<ChunkRange> TakeBack(Round& round, const RoundScope& scope, RoundMem
     for (const uint32_t flat : redo) take(flat);
   }
   member.reception.ForgetAll();
-  if (std::vector<ChunkRange> discarded = parked.Take(); !discarded.empty()) {
-    scope.actions.push_back(DiscardChunks{scope.job.id, scope.index, round.number,
-                                          member.incarnation, std::move(discarded)});
-  }
+  DiscardParked(round, scope, member.incarnation, parked.Take());
   std::vector<ChunkRange> taken = ranges.Take();
   if (!taken.empty() && member.contribution.effective()) {
     round.roster.Apply(member, ContributionInput::kTakeBack);
@@ -237,15 +235,16 @@ void PumpReduce(Round& round, const RoundScope& scope) {
   };
   while (round.attempt.AnyReady()) {
     const uint64_t room = round.held.Room(scope.lane.memory.result_window);
-    ChunkRanges ranges =
-        round.attempt.Next(scope.lane.layout, std::min(scope.config.frame_bytes, room),
-                           scope.config.frame_tensors, alike);
+    ChunkRanges ranges = round.attempt.Next(scope.lane.layout, scope.lane.shares,
+                                            std::min(scope.config.frame_bytes, room),
+                                            scope.config.frame_tensors, alike);
     const uint64_t bytes = scope.lane.layout.RangeBytes(ranges);
     if (bytes > room && round.held.bytes() > 0) {
       round.held.NoteFull(scope.now);
       return;
     }
     const TensorIndex tensor = ranges.front().tensor;
+    const ShardId shard = scope.lane.shares.Head(scope.lane.layout, ranges.front()).first;
     round.attempt.Start(CountChunks(ranges));
     round.held.Start(bytes);
     // The divisor is 0 if the weights sum to zero. The value then has no result.
@@ -255,7 +254,7 @@ void PumpReduce(Round& round, const RoundScope& scope) {
     scope.actions.push_back(
         Reduce{scope.job.id, scope.index, round.number, round.ballot, std::move(ranges),
                std::max<uint64_t>(1, divisor),
-               skips == 0 ? std::vector<uint32_t>{} : round.roster.SkippersOf(tensor)});
+               skips == 0 ? std::vector<uint32_t>{} : round.roster.SkippersOf(tensor), shard});
   }
   round.held.NoteRoom();
 }
@@ -263,6 +262,11 @@ void PumpReduce(Round& round, const RoundScope& scope) {
 void OnReduceDone(Round& round, const RoundScope& scope, const ReduceDone& done) {
   // It may be of an older attempt.
   if (!(done.ballot == round.ballot) || round.phase() != RoundPhase::kCollect) return;
+  // Or of a shard that does not hold the chunks any more.
+  for (const ChunkRange& range : done.ranges) {
+    if (!scope.lane.layout.Contains(range)) return;
+    if (scope.lane.shares.Head(scope.lane.layout, range).first != done.shard) return;
+  }
   if (done.failure.has_value()) {
     PrepareAborted(round, scope, AbortCause::kReduction,
                    absl::StrCat("tensor ", scope.lane.layout.tensors()[done.failed].name,
@@ -277,6 +281,11 @@ void OnReduceDone(Round& round, const RoundScope& scope, const ReduceDone& done)
   }
   for (const uint32_t flat : reduced) round.held.Hold(flat, round.roster.receivers());
   round.PlanAgain();
+  if (round.attempt.AnyRedone()) {
+    PublishRedone(round, scope, reduced);
+    Advance(round, scope);
+    return;
+  }
   PublishResults(round, scope, done.ranges);
   for (RoundMember& member : round.roster) {
     if (member.is_sent_results()) {

@@ -68,6 +68,7 @@ struct Intake {
   ChunkRanges kept;
   uint32_t duplicates = 0;
   bool refused = false;                // It has a tensor that its worker skips.
+  bool misplaced = false;              // It has chunks that another shard holds.
   std::optional<TensorIndex> changed;  // A tensor with other bytes than before.
 };
 
@@ -260,8 +261,16 @@ void OnFrame(Round& round, const RoundScope& scope, Slot slot, const FrameReceiv
   if (of_use) {
     const Digest* digests = frame.digests.data();
     for (const ChunkRange& range : frame.ranges) {
-      OnRange(round, scope, member, range, digests, intake);
-      digests += range.count;
+      scope.lane.shares.Split(scope.lane.layout, range, [&](ShardId shard, const ChunkRange& part) {
+        if (shard == frame.shard) {
+          OnRange(round, scope, member, part, digests, intake);
+        } else {
+          // It was on its way when the placement changed.
+          intake.misplaced = true;
+          credit.refused.push_back(part);
+        }
+        digests += part.count;
+      });
     }
   } else {
     credit.acked.assign(frame.ranges.begin(), frame.ranges.end());
@@ -272,7 +281,7 @@ void OnFrame(Round& round, const RoundScope& scope, Slot slot, const FrameReceiv
   }
   if (!intake.kept.empty()) {
     scope.actions.push_back(KeepChunks{scope.job.id, scope.index, round.number, member.incarnation,
-                                       std::move(intake.kept)});
+                                       std::move(intake.kept), frame.shard});
   }
   credit.window = member.room.sent = FlowControl::Window(scope.lane.memory, member);
   if (intake.duplicates > 0) {
@@ -280,7 +289,9 @@ void OnFrame(Round& round, const RoundScope& scope, Slot slot, const FrameReceiv
             absl::StrCat(intake.duplicates, " chunks arrived again, and were counted once."));
   }
   if (!credit.refused.empty()) {
-    AddNote(round, scope, NoteKind::kFrameRefused, member.id, "Chunks beyond the window arrived.");
+    AddNote(round, scope, NoteKind::kFrameRefused, member.id,
+            intake.misplaced ? "Chunks arrived at a shard that does not hold them."
+                             : "Chunks beyond the window arrived.");
   }
   // A worker whose whole contribution is here sends no more, until a message asks it to.
   const bool can_wait =

@@ -2,6 +2,8 @@
 
 #include "aggregator/core/round_member.h"
 
+#include <algorithm>
+
 namespace basin::aggregator {
 
 void Reception::Owe(uint32_t chunks, absl::Time now) {
@@ -10,6 +12,11 @@ void Reception::Owe(uint32_t chunks, absl::Time now) {
     behind_ = chunks;
   }
   owed_ += chunks;
+}
+
+void Reception::OweLess(uint32_t chunks) {
+  owed_ -= std::min(owed_, chunks);
+  behind_ = std::min(behind_, owed_);
 }
 
 bool Reception::Take(uint32_t flat, absl::Time now, bool collects) {

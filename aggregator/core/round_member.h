@@ -128,6 +128,8 @@ class Reception {
   // Its time starts now.
   void StartClock(absl::Time now) { progress_ = behind_since_ = now; }
   void Owe(uint32_t chunks, absl::Time now);
+  // So many that it did not take are not held any more.
+  void OweLess(uint32_t chunks);
   // It has this chunk, or will never need it. `collects`: more results may follow. Returns whether
   // this is new.
   bool Take(uint32_t flat, absl::Time now, bool collects);
@@ -140,7 +142,7 @@ class Reception {
     acked_.ClearAll();
     OweNothing();
   }
-  // This result is not held for it, ...
+  // This result is not held for it, or it had it before it was lost, ...
   void HoldNot(uint32_t flat) { acked_.Set(flat); }
   // ... and none is: it requests what it needs.
   void HoldNothing() {

@@ -10,6 +10,7 @@
 #include "aggregator/core/round_intake.h"
 #include "aggregator/core/round_results.h"
 #include "aggregator/core/round_settle.h"
+#include "aggregator/core/round_shards.h"
 
 namespace basin::aggregator {
 namespace {
@@ -81,10 +82,7 @@ bool RemoveContribution(Round& round, const RoundScope& scope, RoundMember& memb
       reduced |= !round.attempt.IsOpen(flat);
     }
   }
-  if (std::vector<ChunkRange> ranges = parked.Take(); !ranges.empty()) {
-    scope.actions.push_back(DiscardChunks{scope.job.id, scope.index, round.number,
-                                          member.incarnation, std::move(ranges)});
-  }
+  DiscardParked(round, scope, member.incarnation, parked.Take());
   round.roster.Apply(member, input);
   member.contribution.NoteArrival(scope.now);
   UpdateBlocked(round, scope, member);
@@ -238,8 +236,10 @@ void Resume(Round& round, const RoundScope& scope, Slot slot, const LaneHistory*
       if (!scope.lane.layout.Contains(range)) continue;
       if (range.count > left) break;
       left -= range.count;
-      for (const uint32_t flat : scope.lane.layout.Chunks(range))
+      for (const uint32_t flat : scope.lane.layout.Chunks(range)) {
         Acknowledge(round, scope, member, flat);
+        if (round.supplies.after_loss()) round.supplies.Got(flat, slot);
+      }
     }
   }
   if (member.refusal.has_value()) {

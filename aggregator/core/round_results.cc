@@ -2,22 +2,34 @@
 
 #include "aggregator/core/round_results.h"
 
+#include <map>
 #include <utility>
 
 #include "aggregator/core/round_attempt.h"
+#include "aggregator/core/round_intake.h"
 #include "aggregator/core/round_settle.h"
 
 namespace basin::aggregator {
+namespace {
+
+// Everyone has the result of the chunk.
+void Free(Round& round, const RoundScope& scope, uint32_t flat) {
+  round.held.Release(scope.lane.layout.SizeOf(flat));
+  const TensorIndex tensor = scope.lane.layout.TensorOf(flat);
+  const ChunkRange range{tensor, flat - scope.lane.layout.FirstChunk(tensor), 1};
+  scope.actions.push_back(ReleaseResult{scope.job.id, scope.index, round.number, round.value_ballot,
+                                        range, scope.lane.shares.Of(scope.lane.layout, flat)});
+}
+
+}  // namespace
 
 void PublishResults(const Round& round, const RoundScope& scope, const ChunkRanges& ranges) {
   const auto frame = [&](const ChunkRanges& of) {
-    return Publish{scope.job.id,
-                   scope.index,
-                   round.number,
-                   round.ballot,
-                   of,
-                   scope.lane.layout.RangeBytes(of),
-                   {}};
+    return Publish{scope.job.id, scope.index,
+                   round.number, round.ballot,
+                   of,           scope.lane.layout.RangeBytes(of),
+                   {},           false,
+                   {},           scope.lane.shares.Head(scope.lane.layout, of.front()).first};
   };
   Publish publish = frame(ranges);
   publish.sessions.reserve(round.roster.receivers());
@@ -46,17 +58,63 @@ void PublishResults(const Round& round, const RoundScope& scope, const ChunkRang
 
 void PublishTo(const Round& round, const Worker& worker, const RoundScope& scope,
                const std::vector<ChunkRange>& ranges) {
-  for (ChunkRanges& frame :
-       scope.lane.layout.Frames(ranges, scope.config.frame_bytes, worker.frame_tensors)) {
-    const uint64_t bytes = scope.lane.layout.RangeBytes(frame);
-    scope.actions.push_back(Publish{scope.job.id,
-                                    scope.index,
-                                    round.number,
-                                    round.value_ballot,
-                                    std::move(frame),
-                                    bytes,
-                                    {*worker.session},
-                                    true});
+  const auto publish = [&](ShardId shard, const std::vector<ChunkRange>& of_shard) {
+    for (ChunkRanges& frame :
+         scope.lane.layout.Frames(of_shard, scope.config.frame_bytes, worker.frame_tensors)) {
+      const uint64_t bytes = scope.lane.layout.RangeBytes(frame);
+      scope.actions.push_back(Publish{scope.job.id,
+                                      scope.index,
+                                      round.number,
+                                      round.value_ballot,
+                                      std::move(frame),
+                                      bytes,
+                                      {*worker.session},
+                                      true,
+                                      {},
+                                      shard});
+    }
+  };
+  if (scope.lane.shares.single()) return publish(scope.lane.shares.First(), ranges);
+  std::map<ShardId, std::vector<ChunkRange>> by_shard;
+  for (const ChunkRange& range : ranges) {
+    scope.lane.shares.Split(scope.lane.layout, range, [&](ShardId shard, const ChunkRange& part) {
+      by_shard[shard].push_back(part);
+    });
+  }
+  for (const auto& [shard, of_shard] : by_shard) publish(shard, of_shard);
+}
+
+void PublishRedone(Round& round, const RoundScope& scope, const std::vector<uint32_t>& reduced) {
+  std::map<uint32_t, uint32_t> lacking;  // Receivers, by flat chunk.
+  for (RoundMember& member : round.roster) {
+    if (member.contribution.parked() > 0) {
+      for (const uint32_t flat : reduced) {
+        member.contribution.NoteReduced(flat, scope.lane.layout.SizeOf(flat));
+      }
+    }
+    if (member.is_sent_results()) {
+      const Worker& worker = scope.job.workers[member.slot];
+      const uint32_t seen = worker.LayoutSeen(scope.index);
+      RangeBuilder missing(scope.lane.layout);
+      uint32_t owed = 0;
+      for (const uint32_t flat : reduced) {
+        if (member.reception.Has(flat)) continue;
+        ++lacking[flat];
+        ++owed;
+        if (scope.lane.layout.TensorOf(flat) < seen) missing.Add(flat);
+      }
+      if (owed > 0) member.reception.Owe(owed, scope.now);
+      if (worker.connected()) PublishTo(round, worker, scope, missing.Take());
+    }
+    ReviewRoom(round, scope, member);
+  }
+  for (const uint32_t flat : reduced) {
+    const auto found = lacking.find(flat);
+    if (found != lacking.end()) {
+      round.held.Hold(flat, found->second);
+    } else if (round.held.Lose(flat)) {
+      Free(round, scope, flat);
+    }
   }
 }
 
@@ -67,6 +125,7 @@ void PublishMissing(const Round& round, const RoundScope& scope, const RoundMemb
   const uint32_t seen = worker.LayoutSeen(scope.index);
   for (uint32_t flat = 0; flat < round.attempt.chunks(); ++flat) {
     if (!round.attempt.IsReduced(flat) || member.reception.Has(flat)) continue;
+    if (!round.held.Holds(flat)) continue;  // It was lost with a shard.
     if (scope.lane.layout.TensorOf(flat) < seen) missing.Add(flat);
   }
   PublishTo(round, worker, scope, missing.Take());
@@ -103,7 +162,8 @@ void OnLayoutSeen(Round& round, const RoundScope& scope, Slot slot, uint32_t bef
   for (uint32_t flat = scope.lane.layout.FirstChunk(before);
        flat < scope.lane.layout.FirstChunk(worker.LayoutSeen(scope.index)); ++flat) {
     if (!member.is_sent_results()) break;
-    if (round.attempt.IsReduced(flat) && !member.reception.Has(flat)) missing.Add(flat);
+    if (!round.attempt.IsReduced(flat) || !round.held.Holds(flat)) continue;
+    if (!member.reception.Has(flat)) missing.Add(flat);
   }
   PublishTo(round, worker, scope, missing.Take());
   if (round.phase() != RoundPhase::kPrepared || member.sent_prepared()) return;
@@ -113,15 +173,15 @@ void OnLayoutSeen(Round& round, const RoundScope& scope, Slot slot, uint32_t bef
 
 void Acknowledge(Round& round, const RoundScope& scope, RoundMember& member, uint32_t flat) {
   // Otherwise an acknowledgement of a chunk that is not reduced yet would count later.
-  if (!round.attempt.IsReduced(flat) || !member.receives()) return;
+  if (!member.receives()) return;
+  if (!round.attempt.IsReduced(flat)) {
+    // But it counts if the result was lost meanwhile: it will be the same.
+    if (round.attempt.IsRedone(flat)) member.reception.HoldNot(flat);
+    return;
+  }
   const bool collects = round.phase() == RoundPhase::kCollect;
   if (!member.reception.Take(flat, scope.now, collects)) return;
-  if (!member.is_sent_results() || !round.held.Take(flat)) return;
-  round.held.Release(scope.lane.layout.SizeOf(flat));
-  const TensorIndex tensor = scope.lane.layout.TensorOf(flat);
-  const ChunkRange range{tensor, flat - scope.lane.layout.FirstChunk(tensor), 1};
-  scope.actions.push_back(
-      ReleaseResult{scope.job.id, scope.index, round.number, round.value_ballot, range});
+  if (member.is_sent_results() && round.held.Take(flat)) Free(round, scope, flat);
 }
 
 void AcknowledgeAll(Round& round, const RoundScope& scope, RoundMember& member) {

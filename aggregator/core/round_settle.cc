@@ -251,6 +251,7 @@ void OnStaged(Round& round, const RoundScope& scope, Slot slot, const Staged& st
   member.reception.ForgetFetched();
   member.StartClock(scope.now);
   if (!member.reception.HasAll()) AcknowledgeAll(round, scope, member);
+  if (round.supplies.after_loss()) round.supplies.Forget(slot);
   AskSupply(round, scope);
 }
 

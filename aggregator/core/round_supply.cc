@@ -100,7 +100,7 @@ void OnSupply(Round& round, const RoundScope& scope, Slot slot, const FrameRecei
   }
   const auto relay = [&](const ChunkRanges& ranges, uint64_t bytes, bool lists) {
     RelayResult whole{scope.job.id, scope.index, round.number, round.value_ballot, ranges,
-                      bytes,        {}};
+                      bytes,        {},          {},           frame.shard};
     for (const Slot to : wanting) {
       const Worker& worker = scope.job.workers[to];
       if (!worker.connected() || (worker.frame_tensors >= frame.ranges.size()) != lists) continue;

@@ -98,6 +98,7 @@ std::string DescribeLate(const Round& round, const RoundScope& scope, const Roun
   return absl::StrCat(
       WaitsFor(round, scope.lane.layout, member), " (", WaitsElsewhere(round, scope, member),
       worker.misfit.empty() ? "" : absl::StrCat(worker.misfit, "; "),
+      worker.unreachable.empty() ? "" : absl::StrCat(worker.unreachable.begin()->second.why, "; "),
       worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "),
       Lacks(round, scope.lane.layout, member), "last seen ", ago(worker.last_message),
       " ago; waited for ", ago(AwaitedSince(round, member)), ")");

@@ -46,6 +46,8 @@ struct Rules {
   static constexpr bool counts_late = false;
   // Count a contribution without what was deferred to it.
   static constexpr bool forgets_deferred = false;
+  // Take what a lost shard had for what the shard has that takes its place.
+  static constexpr bool keeps_lost_chunks = false;
 };
 
 }  // namespace basin::aggregator

@@ -8,6 +8,16 @@
 namespace basin::aggregator {
 
 bool Supplies::SomethingIsLost(const Roster& roster) const {
+  const auto lacks = [this](const RoundMember& member) {
+    return std::any_of(wanted_.begin(), wanted_.end(), [&member](const auto& entry) {
+      return entry.second.by.count(member.slot) > 0;
+    });
+  };
+  if (after_loss_ && std::all_of(roster.begin(), roster.end(), [&](const RoundMember& member) {
+        return !member.there() || (!member.holds && lacks(member));
+      })) {
+    return true;
+  }
   return std::any_of(wanted_.begin(), wanted_.end(), [&roster](const auto& entry) {
     const std::set<Slot>& by = entry.second.by;
     return std::all_of(roster.begin(), roster.end(), [&by](const RoundMember& member) {
@@ -49,6 +59,11 @@ void Supplies::Relay(uint32_t flat, std::set<Slot>& to) {
   to.insert(wanted->second.by.begin(), wanted->second.by.end());
 }
 
+void Supplies::LoseRelayed() {
+  after_loss_ = true;
+  for (auto& [flat, wanted] : wanted_) wanted.asked = wanted.relayed = false;
+}
+
 void Supplies::Forget(Slot slot) {
   for (auto it = wanted_.begin(); it != wanted_.end();) {
     it->second.by.erase(slot);
@@ -63,6 +78,7 @@ void Supplies::ForgetSupplier(Slot slot) {
 void Supplies::Clear() {
   wanted_.clear();
   supplier_.reset();
+  after_loss_ = false;
 }
 
 }  // namespace basin::aggregator

@@ -23,7 +23,8 @@ namespace basin::aggregator {
 class Supplies {
  public:
   bool empty() const { return wanted_.empty(); }
-  // Returns whether all members that take part lack the same chunk.
+  // Returns whether all members that take part lack the same chunk; or, once results were lost with
+  // a shard, whether each of them lacks one, so that none can stage.
   bool SomethingIsLost(const Roster& roster) const;
 
   void Want(uint32_t flat, Slot by);
@@ -35,13 +36,17 @@ class Supplies {
   // The supplier has sent the chunk. Adds the members that want it to `to`.
   void Relay(uint32_t flat, std::set<Slot>& to);
 
+  // Results were lost with a shard, and what was passed on there may not have arrived.
+  void LoseRelayed();
+  bool after_loss() const { return after_loss_; }
+
   // The member is lost and needs nothing.
   void Forget(Slot slot);
   // The member may not have received the last request.
   void ForgetSupplier(Slot slot);
   void Clear();
 
-  auto Fields() const { return std::tie(wanted_, supplier_); }
+  auto Fields() const { return std::tie(wanted_, supplier_, after_loss_); }
 
  private:
   struct Wanted {
@@ -53,6 +58,7 @@ class Supplies {
 
   std::map<uint32_t, Wanted> wanted_;  // By flat chunk.
   std::optional<Slot> supplier_;
+  bool after_loss_ = false;
 };
 
 }  // namespace basin::aggregator

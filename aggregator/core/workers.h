@@ -97,6 +97,13 @@ inline constexpr WorkerTransition kWorkerTransitions[] = {
 };
 static_assert(IsUnambiguous(kWorkerTransitions));
 
+// A shard that a worker cannot reach.
+struct Unreachable {
+  absl::Time since;
+  std::string why;  // "it cannot reach shard b at host:29600: ..."
+  auto Fields() const { return std::tie(since, why); }
+};
+
 struct Worker {
   WorkerId id;
   Nonce nonce = 0;
@@ -117,16 +124,17 @@ struct Worker {
   absl::Time silent_until = absl::InfinitePast();
   // When the aggregator last knew of a message of it that it had not handled yet.
   absl::Time unread_at = absl::InfinitePast();
-  absl::Time lost_at;          // When it counts as lost, while it is disconnected.
-  uint32_t frame_tensors = 1;  // The tensors that a frame from or to it may have.
-  uint32_t ranks = 1;          // The trainers that it stands for, as it last reported.
-  bool knows_ranks = false;    // Its client knows that workers may stand for several trainers.
-  bool knows_samples = false;  // Its client knows samples that workers lease.
-  bool knows_steps = false;    // Its client knows steps of a global batch.
-  JoinGroup group;             // The workers with which it joins.
-  bool joins_alone = false;    // Some of them did not come in time.
-  absl::Time ready_since;      // While it is a candidate or a spare.
-  uint64_t ready_order = 0;    // Candidates join in this order.
+  absl::Time lost_at;            // When it counts as lost, while it is disconnected.
+  uint32_t frame_tensors = 1;    // The tensors that a frame from or to it may have.
+  uint32_t ranks = 1;            // The trainers that it stands for, as it last reported.
+  bool knows_ranks = false;      // Its client knows that workers may stand for several trainers.
+  bool knows_samples = false;    // Its client knows samples that workers lease.
+  bool knows_steps = false;      // Its client knows steps of a global batch.
+  bool knows_placement = false;  // Its client knows chunks that are on several shards.
+  JoinGroup group;               // The workers with which it joins.
+  bool joins_alone = false;      // Some of them did not come in time.
+  absl::Time ready_since;        // While it is a candidate or a spare.
+  uint64_t ready_order = 0;      // Candidates join in this order.
   uint64_t step_label = 0;
   uint64_t state_hash = 0;
   uint64_t progress = 0;
@@ -139,6 +147,7 @@ struct Worker {
   std::string misfit;    // How a registered tensor differs from the job's; empty if none does.
   std::vector<Nonce> superseded;  // Earlier processes with this id.
   bool lets_go = false;           // Its client answers LetGo.
+  std::map<ShardId, Unreachable> unreachable;
   // A job has as many of these as it has workers times lanes, so they have no node for each.
   absl::btree_map<LaneIndex, uint32_t> layouts;  // Layout version seen; 0 if it is not here.
   absl::btree_set<LaneIndex> registered;         // Its client ignores other lanes.
@@ -168,9 +177,10 @@ struct Worker {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
                     still_counts, left, member_since, session, last_message, silent_until,
                     unread_at, lost_at, frame_tensors, ranks, knows_ranks, knows_samples,
-                    knows_steps, group, joins_alone, ready_since, ready_order, step_label,
-                    state_hash, progress, waits, waits_since, busy, busy_until, joins, software,
-                    misfit, superseded, lets_go, layouts, registered, repeats);
+                    knows_steps, knows_placement, group, joins_alone, ready_since, ready_order,
+                    step_label, state_hash, progress, waits, waits_since, busy, busy_until, joins,
+                    software, misfit, superseded, lets_go, unreachable, layouts, registered,
+                    repeats);
   }
 };
 

@@ -7,8 +7,6 @@
 #include <random>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "aggregator/engine/device_reduction.h"
 #include "protocol/version.h"
 
 namespace basin::aggregator {
@@ -22,16 +20,6 @@ SessionToken NewToken() {
   return token;
 }
 
-uint64_t HomeOf(const Reduce& reduce) {
-  const ChunkRange& first = reduce.ranges.front();
-  return uint64_t{reduce.lane} << 48 ^ uint64_t { first.tensor } << 24 ^ first.first;
-}
-
-// The bytes that take less time to reduce than to hand to another thread and back: 64 KiB are 3 us.
-constexpr uint64_t kReducedByLoop = uint64_t{64} << 10;
-// What a thread reads for one job before it takes a task of another.
-constexpr uint64_t kReducedAtOnce = uint64_t{4} << 20;
-
 // The time of the loop that one share stands for. Most events take less. An event that takes a
 // thousand times as long, such as the layout of a lane of 65,536 tensors, costs its connection a
 // thousand shares.
@@ -42,14 +30,6 @@ constexpr absl::Duration kShare = absl::Microseconds(50);
 // for.
 constexpr int kTransportItems = 8;
 constexpr uint64_t kTransportBytes = uint64_t{64} << 10;
-
-uint64_t InputBytes(const Reduction& reduction) {
-  uint64_t bytes = 0;
-  for (const std::vector<ChunkInput>& chunk : reduction.inputs) {
-    for (const ChunkInput& input : chunk) bytes += input.part.size;
-  }
-  return bytes;
-}
 
 }  // namespace
 
@@ -66,11 +46,11 @@ Engine::Engine(EngineOptions options, Clock& clock, const kernels::Reducer& redu
                NoteSink& notes, StateFile* state_file, accelerator::ReduceDevices* devices)
     : options_(WithFeatures(std::move(options), devices)),
       clock_(clock),
-      reducer_(reducer),
       notes_(notes),
       state_file_(state_file),
-      devices_(devices),
-      pool_(options_.idle_buffer_bytes),
+      byte_threads_({options_.reduce_threads, options_.idle_buffer_bytes,
+                     options_.shared_result_bytes, options_.most_arenas},
+                    reducer, devices),
       term_(options_.core.term),
       events_(clock) {}
 
@@ -93,12 +73,8 @@ void Engine::Restart(Term term) {
 }
 
 void Engine::Run(Term term) {
-  reduce_threads_ = std::make_unique<ThreadPool>(
-      "basin-reduce", devices_ == nullptr ? options_.reduce_threads : devices_->threads());
+  byte_threads_.Start(ReportsOfThreads());
   if (state_file_ != nullptr) state_thread_ = std::make_unique<ThreadPool>("basin-state", 1);
-  if (options_.shared_result_bytes > 0) {
-    memory_thread_ = std::make_unique<ThreadPool>("basin-memory", 1);
-  }
   Config core = options_.core;
   core.term = term;
   term_ = term;
@@ -116,31 +92,19 @@ void Engine::Stop() {
   left.clear();
   queue_ = FairQueue<Posted>();
   // What they still finish is dropped.
-  reduce_threads_.reset();
+  byte_threads_.Stop();
   state_thread_.reset();
-  memory_thread_.reset();
   MutexLock lock(hellos_mutex_);
   hellos_.clear();
 }
 
 RunnerDependencies Engine::DependenciesFor(Transport& transport) {
   RunnerDependencies dependencies;
-  dependencies.transport = &transport;
+  dependencies.bytes.transport = &transport;
+  byte_threads_.Connect(dependencies.bytes);
   dependencies.notes = &notes_;
   dependencies.new_token = NewToken;
-  dependencies.reduce = [this](std::unique_ptr<Reduction> reduction) {
-    // A std::function must be copyable.
-    const std::shared_ptr<Reduction> shared = std::move(reduction);
-    const uint64_t bytes = InputBytes(*shared);
-    // The loop does not wait for a device.
-    if (bytes <= kReducedByLoop && !HasDeviceInput(*shared)) return ReduceAtOnce(shared);
-    // While the threads end, they still submit, and are no longer in reduce_threads_.
-    ThreadPool& workers = *reduce_threads_;
-    if (devices_ == nullptr) return ReduceByParts(workers, shared, bytes);
-    const uint64_t home = HomeOf(shared->action);
-    workers.Submit(home, shared->action.job, bytes,
-                   [this, &workers, home, shared] { ReduceOnDevice(workers, home, shared); });
-  };
+  dependencies.new_stream = [this] { return next_connection_.fetch_add(1); };
   dependencies.save = [this](const SaveState& state) {
     state_thread_->Submit(0, [this, state] {
       const bool ok = state_file_->Save(state).ok();
@@ -157,72 +121,30 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
       });
     });
   };
-  dependencies.arena_bytes = options_.shared_result_bytes;
-  dependencies.most_arenas = options_.most_arenas;
-  if (memory_thread_ != nullptr) {
-    const Gauge gauge = NewGauge();
-    dependencies.arena_gauge = gauge;
-    dependencies.make_arena = [this, gauge](JobId job, LaneIndex lane, ResultPlaces places) {
-      const uint64_t bytes = 2 * places.end;
-      auto charges = ResultArena::ChargesFor(places, gauge);
-      memory_thread_->Submit(0, [this, job, lane, bytes, charges = std::move(charges),
-                                 places = std::move(places)]() mutable {
-        auto made = ResultArena::Create(std::move(places), std::exchange(charges, {}));
-        const auto arena = made.ok() ? *std::move(made) : nullptr;
-        Post(kNow, [job, lane, bytes, arena](Runner& runner, absl::Time now) {
-          runner.ArenaMade(job, lane, bytes, arena, now);
-        });
-      });
-    };
-  }
   dependencies.drained = [this] {
     if (drained_) drained_();
   };
   return dependencies;
 }
 
-void Engine::ReduceAtOnce(const std::shared_ptr<Reduction>& reduction) {
-  RunPart(*reduction, reducer_, pool_, std::numeric_limits<uint64_t>::max());
-  Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
-}
-
-void Engine::ReduceByParts(ThreadPool& workers, const std::shared_ptr<Reduction>& reduction,
-                           uint64_t left) {
-  const uint64_t part = std::min(left, kReducedAtOnce);
-  workers.Submit(
-      HomeOf(reduction->action), reduction->action.job, part,
-      [this, &workers, reduction, rest = left - part] {
-        if (!RunPart(*reduction, reducer_, pool_, kReducedAtOnce)) {
-          return ReduceByParts(workers, reduction, rest);
-        }
-        Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
-      });
-}
-
-void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t home,
-                            const std::shared_ptr<Reduction>& reduction) {
-  accelerator::DeviceThread& thread = devices_->thread(workers.ThreadOf(home));
-  if (thread.failed()) return ReduceAtOnce(reduction);
-  const auto done = [this, &thread, reduction](const std::optional<kernels::Failure>& failure) {
-    if (failure.has_value() && thread.Fail()) {
-      Note note;
-      note.kind = NoteKind::kReduceDeviceFailed;
-      note.text = absl::StrCat(failure->message,
-                               ". The CPU reduces instead, with the same results. Restart basind "
-                               "to use the device again.");
-      Post(kNow, [this, note](Runner&, absl::Time now) { notes_.OnNote(note, now); });
-    }
-    reduction->seconds = thread.TakeSeconds();
+ByteThreads::Reports Engine::ReportsOfThreads() {
+  ByteThreads::Reports reports;
+  reports.reduced = [this](const std::shared_ptr<const Reduction>& reduction) {
     Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
   };
-  thread.Time([&](accelerator::DevicePipeline& pipeline) {
-    const auto ticket = StartOnDevice(reduction, pipeline, thread.device(), reducer_, pool_, done);
-    // Posted behind the tasks of the job that this thread has to start meanwhile. By then the work
-    // may be done, because its lane was needed.
-    workers.Submit(home, reduction->action.job, 0, [&thread, ticket] {
-      thread.Time([ticket](accelerator::DevicePipeline& p) { p.Finish(ticket); });
+  reports.arena_made = [this](JobId job, LaneIndex lane, uint64_t bytes,
+                              const std::shared_ptr<ResultArena>& arena) {
+    Post(kNow, [job, lane, bytes, arena](Runner& runner, absl::Time now) {
+      runner.ArenaMade(job, lane, bytes, arena, now);
     });
-  });
+  };
+  reports.device_failed = [this](const std::string& why) {
+    Note note;
+    note.kind = NoteKind::kReduceDeviceFailed;
+    note.text = why;
+    Post(kNow, [this, note](Runner&, absl::Time now) { notes_.OnNote(note, now); });
+  };
+  return reports;
 }
 
 bool Engine::Post(uint64_t connection, Task task) {
@@ -280,7 +202,7 @@ void Engine::NoteWaiting(absl::Time now) {
     for (const auto& [session, hello] : hellos_) hellos.push_back(hello);
   }
   runner_->MessagesWait(std::move(waiting), std::move(hellos), now);
-  transport_->Flush();
+  runner_->Flush();
 }
 
 void Engine::TakeEvent() {
@@ -290,7 +212,7 @@ void Engine::TakeEvent() {
   const Posted posted = queue_.Next();
   taken_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);
   posted.task(*runner_, begun);
-  transport_->Flush();
+  runner_->Flush();
   const auto cost = 1 + static_cast<uint64_t>((clock_.Now() - begun) / kShare);
   queue_.Charge(posted.connection, cost * runner_->SharersOf(posted.connection) - 1);
   if (events_.arrived()) TakePosted();
@@ -308,7 +230,7 @@ void Engine::Loop() {
       TakePosted();
       NoteWaiting(now);
       runner_->Tick(now);
-      transport_->Flush();
+      runner_->Flush();
     }
     LetGo();
   }
@@ -392,6 +314,36 @@ void Engine::OnFrame(StreamId stream, IncomingFrame frame) {
 
 void Engine::CloseStream(StreamId stream) {
   Post(stream, [stream](Runner& runner, absl::Time now) { runner.StreamClosed(stream, now); });
+}
+
+// ---- shards
+
+namespace {
+
+// Among the connections; no session or stream gets so far.
+uint64_t ConnectionOf(ShardId shard) { return uint64_t{1} << 62 | shard; }
+
+}  // namespace
+
+ShardId Engine::OpenShard(ShardHello hello) {
+  const ShardId shard = next_shard_.fetch_add(1);
+  Post(ConnectionOf(shard), [shard, hello = std::move(hello)](Runner& runner, absl::Time now) {
+    runner.ShardOpened(shard, hello, now);
+  });
+  return shard;
+}
+
+void Engine::OnShardEvents(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes) {
+  Post(ConnectionOf(shard),
+       [shard, events = std::move(events), bytes](Runner& runner, absl::Time now) mutable {
+         runner.ShardReported(shard, std::move(events), bytes, now);
+       });
+}
+
+void Engine::CloseShard(ShardId shard, std::string why) {
+  Post(ConnectionOf(shard), [shard, why = std::move(why)](Runner& runner, absl::Time now) mutable {
+    runner.ShardClosed(shard, std::move(why), now);
+  });
 }
 
 void Engine::Command(Event command) {

@@ -39,9 +39,12 @@
 #include "accelerator/transfer/reduce_devices.h"
 #include "aggregator/core/config.h"
 #include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/byte_threads.h"
 #include "aggregator/engine/fair_queue.h"
 #include "aggregator/engine/gate.h"
 #include "aggregator/engine/runner.h"
+#include "aggregator/engine/shard_messages.h"
+#include "aggregator/engine/stream_sink.h"
 #include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/transport.h"
 #include "kernels/reducer.h"
@@ -70,14 +73,14 @@ struct EngineOptions {
   uint64_t most_arenas = std::numeric_limits<uint64_t>::max();
 };
 
-class Engine {
+class Engine : public StreamSink {
  public:
   // `devices`: what reduces in place of `reducer`, which takes over what a device cannot do or
   // fails at; null for none. REQUIRES: all of them outlive the engine; `state_file` is null unless
   // options.core.state_file.
   Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer, NoteSink& notes,
          StateFile* state_file, accelerator::ReduceDevices* devices = nullptr);
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -106,9 +109,15 @@ class Engine {
   void CloseSession(SessionId session, std::string ended = "", bool malformed = false);
   // The kernel hears nothing of these sessions now; the same again as long as that lasts.
   void OnUnheard(std::vector<UnheardSession> sessions);
-  StreamId OpenStream(SessionToken token);
-  void OnFrame(StreamId stream, IncomingFrame frame);
-  void CloseStream(StreamId stream);
+  StreamId OpenStream(SessionToken token) override;
+  void OnFrame(StreamId stream, IncomingFrame frame) override;
+  void CloseStream(StreamId stream) override;
+  // A shard has connected. Its number is never used for another one.
+  ShardId OpenShard(ShardHello hello);
+  // `bytes` are given back (Transport::ShardConsumed).
+  void OnShardEvents(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes);
+  // `why`: as a sentence.
+  void CloseShard(ShardId shard, std::string why);
 
   // ---- for operators
   // EvictWorker, WorkerExited, DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob,
@@ -127,7 +136,7 @@ class Engine {
   // How long the event that is being handled, or else the oldest in the inbox, has waited: what
   // liveness is judged by.
   absl::Duration InboxDelay() const;
-  const BufferPool& pool() const { return pool_; }
+  const BufferPool& pool() const { return byte_threads_.pool(); }
   // The term as which it was started last.
   Term term() const { return term_; }
 
@@ -166,34 +175,25 @@ class Engine {
   void LetGo();
 
   RunnerDependencies DependenciesFor(Transport& transport);
-  // On the reduce thread of `home`.
-  void ReduceOnDevice(ThreadPool& workers, uint64_t home,
-                      const std::shared_ptr<Reduction>& reduction);
-  void ReduceAtOnce(const std::shared_ptr<Reduction>& reduction);
-  // On a thread, in turn with the reductions of other jobs. `left`: bytes that it is to read.
-  void ReduceByParts(ThreadPool& workers, const std::shared_ptr<Reduction>& reduction,
-                     uint64_t left);
+  ByteThreads::Reports ReportsOfThreads();
 
   // Constant after construction.
   const EngineOptions options_;
   Clock& clock_;
-  const kernels::Reducer& reducer_;
   NoteSink& notes_;
   StateFile* const state_file_;
-  accelerator::ReduceDevices* const devices_;
 
   // Synchronise themselves.
-  BufferPool pool_;
+  ByteThreads byte_threads_;
   std::atomic<Term> term_;
   std::atomic<uint64_t> next_connection_{1};
+  std::atomic<ShardId> next_shard_{kCoordinatorShard + 1};
   static constexpr int64_t kNothingTaken = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> taken_posted_ns_{kNothingTaken};  // When the present event was posted.
 
   std::function<void()> drained_;  // Constant after Start,
   const Gate* gate_ = nullptr;     // as is this. Null: it may always decide.
-  std::unique_ptr<ThreadPool> reduce_threads_;
   std::unique_ptr<ThreadPool> state_thread_;
-  std::unique_ptr<ThreadPool> memory_thread_;  // Null: no memory is shared.
   Transport* transport_ = nullptr;
   std::thread thread_;  // The loop's.
 

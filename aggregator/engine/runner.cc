@@ -5,19 +5,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "protocol/limits/limits.h"
 #include "protocol/version.h"
 
 namespace basin::aggregator {
 namespace {
-
-constexpr uint64_t kLeastArena = uint64_t{64} << 10;
-
-// A lane without a round for so long gives its arena to another one: to make an arena takes as long
-// as some rounds, so lanes that take turns keep theirs.
-constexpr absl::Duration kArenaRest = absl::Seconds(10);
 
 Config WithLimits(Config config) {
   config.max_streams = kMaxStreams;
@@ -31,7 +26,27 @@ Config WithLimits(Config config) {
 Runner::Runner(Config config, RunnerDependencies dependencies, absl::Time start)
     : dependencies_(std::move(dependencies)),
       core_(WithLimits(std::move(config)), start),
-      now_(start) {}
+      now_(start),
+      bytes_(DependenciesOfBytes()),
+      shards_(
+          dependencies_.new_stream, [this](JobId job) { return NameOf(job); },
+          [this](ShardId shard, const std::vector<ShardStep>& steps) {
+            transport().SendToShard(shard, steps);
+          }) {}
+
+JobName Runner::NameOf(JobId job) const {
+  // A session that lingers may shortly outlive its job.
+  const auto found = core().jobs().find(job);
+  return found == core().jobs().end() ? JobName() : found->second.name;
+}
+
+ByteDependencies Runner::DependenciesOfBytes() const {
+  ByteDependencies bytes = dependencies_.bytes;
+  bytes.name_of = [this](JobId job) { return NameOf(job); };
+  // A job has its share of this memory, as of all.
+  bytes.job_arena_bytes = core().config().max_job_bytes;
+  return bytes;
+}
 
 // ---- what happened
 
@@ -42,6 +57,12 @@ void Runner::Step(const Event& event, absl::Time now) {
   for (const Action& action : actions_) {
     std::visit([this](const auto& what) { Do(what); }, action);
   }
+  shards_.EndStep();
+}
+
+void Runner::Flush() {
+  shards_.Flush();
+  transport().Flush();
 }
 
 void Runner::SessionOpened(SessionId session, std::string address, absl::Time now) {
@@ -55,7 +76,7 @@ void Runner::SessionOpened(SessionId session, std::string address, absl::Time no
 void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t bytes,
                              absl::Time now) {
   Step(basin::aggregator::MessageReceived{session, std::move(message)}, now);
-  dependencies_.transport->Consumed(session, bytes);
+  transport().Consumed(session, bytes);
 }
 
 void Runner::BatchReceived(SessionId session, Batch&& batch, absl::Time now) {
@@ -64,60 +85,38 @@ void Runner::BatchReceived(SessionId session, Batch&& batch, absl::Time now) {
   }
   if (batch.frame_bytes == 0) return;
   for (auto& [stream, frame] : batch.frames) FrameReceived(stream, std::move(frame), now);
-  dependencies_.transport->Consumed(session, batch.frame_bytes);
+  transport().Consumed(session, batch.frame_bytes);
 }
 
 void Runner::SessionEnded(SessionClosed closed, absl::Time now) { Step(std::move(closed), now); }
 
 void Runner::StreamOpened(StreamId stream, SessionToken token, absl::Time now) {
-  Step(basin::aggregator::StreamOpened{stream, token}, now);
+  Step(basin::aggregator::StreamOpened{stream, token, kCoordinatorShard}, now);
 }
 
 void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now) {
-  const auto found = streams_.find(stream);
-  if (found == streams_.end()) return;
-  const auto [session, job] = found->second;
-  const absl::StatusOr<ChunkDigests> digests = DigestsOf(job, frame);
-  if (!digests.ok()) {
-    dependencies_.transport->CloseStream(stream, digests.status());
+  const ByteRunner::Origin* const origin = bytes_.OriginOf(stream);
+  if (origin == nullptr) return;
+  const absl::StatusOr<ByteRunner::Arrival> arrival = bytes_.Arrived(*origin, frame);
+  if (!arrival.ok()) {
+    transport().CloseStream(stream, arrival.status());
     StreamClosed(stream, now);
     return;
   }
-  const Payloads::Arrived arrived{frame, *digests};
+  const Payloads::Arrived arrived{frame, arrival->digests};
   arrived_ = &arrived;
-  if (const auto* contribution = std::get_if<ContributionHeader>(&frame.header)) {
-    counters_.contribution_bytes += frame.payload_bytes;
-    // The core counts in the tensor's own bytes, however narrow they came.
-    const uint64_t widening = kChunkBytes / WireChunkBytes(frame.encoding.wire_dtype);
-    Step(basin::aggregator::FrameReceived{session, FrameKind::kContribution, contribution->lane,
-                                          contribution->round, Ballot{},
-                                          RangesOf(contribution->runs),
-                                          frame.payload_bytes * widening, *digests},
-         now);
-  } else if (const auto* supply = std::get_if<SupplyHeader>(&frame.header)) {
-    Step(basin::aggregator::FrameReceived{session, FrameKind::kSupply, supply->lane, supply->round,
-                                          supply->ballot, RangesOf(supply->runs),
-                                          frame.payload_bytes, *digests},
-         now);
-  } else {
-    const BlobHeader& value = std::get<BlobHeader>(frame.header);
-    Step(BlobReceived{session, value.key, value.first, value.count, frame.payload_bytes}, now);
-  }
+  Step(arrival->event, now);
   arrived_ = nullptr;
-  dependencies_.transport->Consumed(stream, frame.payload_bytes);
+  transport().Consumed(stream, frame.payload_bytes);
 }
 
 void Runner::StreamClosed(StreamId stream, absl::Time now) {
-  streams_.erase(stream);
+  bytes_.StreamClosed(stream);
   Step(StreamLost{stream}, now);
-  counters_.results_resent = core_.delivery().resent();
 }
 
 void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now) {
-  ++counters_.reductions;
-  counters_.reduce_seconds[reduction->device] += reduction->seconds;
-  if (reduction->done.facts.nonfinite.has_value()) ++counters_.nonfinite_reductions;
-  held_.Hold(reduction->action, *reduction);
+  bytes_.Reduced(*reduction);
   Step(reduction->done, now);
 }
 
@@ -126,110 +125,17 @@ void Runner::Saved(const SettingsSaved& saved, absl::Time now) { Step(saved, now
 
 void Runner::ArenaMade(JobId job, LaneIndex lane, uint64_t bytes,
                        std::shared_ptr<ResultArena> arena, absl::Time now) {
-  const auto found = memory_.find({job, lane});
-  // Otherwise the lane has changed, or has ended.
-  if (found == memory_.end() || found->second.asked != bytes) return;
-  if (arena == nullptr) {
-    found->second.asked = 0;
-    AskLater(found->second, now);
-  } else {
-    found->second.arena = std::move(arena);
-  }
-}
-
-void Runner::AskLater(LaneMemory& memory, absl::Time now) {
-  memory.seen = 0;
-  memory.next_request = now + kArenaRest;
-}
-
-void Runner::WantArena(JobId job, LaneIndex lane, RoundNumber round) {
-  LaneMemory& memory = memory_[{job, lane}];
-  const std::vector<KeyedTensor>& tensors = held_.TensorsOf(job, lane);
-  if (now_ < memory.next_request) return;
-  const bool expires = round >= memory.considered + kResultExpiry;
-  if (std::exchange(memory.seen, tensors.size()) == tensors.size() && !expires) return;
-  if (expires) memory.considered = round;
-  memory.reduced.resize(tensors.size(), round);
-  ResultPlaces places;
-  bool lacks_one = false;
-  for (TensorIndex i = 0; i < tensors.size(); ++i) {
-    if (memory.reduced[i] + kResultExpiry <= round) {
-      places.AddNone();
-      continue;
-    }
-    places.Add(tensors[i].spec);
-    lacks_one = lacks_one || (memory.arena != nullptr && !memory.arena->Has(i));
-  }
-  const uint64_t bytes = 2 * places.end;
-  const bool shrinks = expires && bytes <= memory.asked / 2;
-  // Not for results that travel in a frame anyway.
-  if (places.end < kLeastArena) {
-    if (shrinks && memory_.erase({job, lane}) > 0) dependencies_.transport->WithdrawUnused();
-    return;
-  }
-  // Not again for each tensor of a lane that grows.
-  const bool grows = bytes >= memory.asked + memory.asked / 2 + 1;
-  if (!grows && !shrinks && !(expires && lacks_one)) return;
-  if (!MakeRoomForArena(job, lane, bytes, memory.asked)) {
-    AskLater(memory, now_);
-    return;
-  }
-  memory.used = now_;
-  memory.asked = bytes;
-  memory.arena.reset();
-  dependencies_.make_arena(job, lane, std::move(places));
+  bytes_.ArenaMade(job, lane, bytes, std::move(arena), now);
 }
 
 uint64_t Runner::SharersOf(uint64_t connection) const {
   std::optional<JobId> job = core().JobOf(connection);
-  if (const auto stream = streams_.find(connection); stream != streams_.end()) {
-    job = stream->second.job;
-  }
+  if (const ByteRunner::Origin* const origin = bytes_.OriginOf(connection)) job = origin->job;
   if (!job.has_value()) return 1;
   const auto found = core().jobs().find(*job);
   if (found == core().jobs().end()) return 1;
   const Workers& workers = found->second.workers;
   return std::max<uint64_t>(1, workers.size() - workers.Count(WorkerState::kLost));
-}
-
-bool Runner::MakeRoomForArena(JobId job, LaneIndex lane, uint64_t bytes, uint64_t instead) {
-  // A job has its share of this memory, as of all.
-  const uint64_t quota = core().config().max_job_bytes;
-  if (quota != 0 && ArenaBytesOf(job) - instead + bytes > quota) return false;
-  const auto fits = [&] {
-    const auto made = static_cast<uint64_t>(std::count_if(
-        memory_.begin(), memory_.end(), [](const auto& one) { return one.second.asked > 0; }));
-    return shared_bytes() - instead + bytes <= dependencies_.arena_bytes &&
-           made - (instead > 0 ? 1 : 0) < dependencies_.most_arenas;
-  };
-  while (!fits()) {
-    auto longest = memory_.end();
-    for (auto it = memory_.begin(); it != memory_.end(); ++it) {
-      const auto& [job_of, lane_of] = it->first;
-      if (it->second.asked == 0 || it->first == std::pair(job, lane)) continue;
-      if (now_ < it->second.used + kArenaRest) continue;
-      // Its results are still wanted.
-      const auto round = held_.rounds().lower_bound({job_of, lane_of, 0});
-      if (round != held_.rounds().end() && std::get<0>(round->first) == job_of &&
-          std::get<1>(round->first) == lane_of) {
-        continue;
-      }
-      if (longest == memory_.end() || it->second.used < longest->second.used) longest = it;
-    }
-    if (longest == memory_.end()) return false;
-    memory_.erase(longest);
-    dependencies_.transport->WithdrawUnused();
-  }
-  return true;
-}
-
-uint64_t Runner::ArenaBytesOf(JobId job) const {
-  uint64_t bytes = 0;
-  for (auto it = memory_.lower_bound({job, 0}); it != memory_.end() && it->first.first == job;
-       ++it) {
-    bytes += it->second.asked;
-  }
-  return bytes;
 }
 
 void Runner::Command(const Event& command, absl::Time now) { Step(command, now); }
@@ -246,222 +152,121 @@ void Runner::SessionsUnheard(std::vector<UnheardSession> sessions, absl::Duratio
   Step(basin::aggregator::SessionsUnheard{std::move(sessions), age}, now);
 }
 
+// ---- shards
+
+void Runner::ShardOpened(ShardId shard, const ShardHello& hello, absl::Time now) {
+  shards_.Add(shard);
+  transport().WelcomeShard(shard, core().config().term);
+  Step(ShardUp{shard, hello.name, hello.endpoint}, now);
+}
+
+void Runner::ShardReported(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes,
+                           absl::Time now) {
+  for (ShardEvent& event : events) {
+    if (!shards_.Has(shard)) return;
+    const absl::Status taken =
+        std::visit([&](auto& what) { return Report(shard, std::move(what), now); }, event);
+    if (taken.ok()) continue;
+    transport().CloseShard(shard, taken);
+    return ShardClosed(shard, std::string(taken.message()), now);
+  }
+  transport().ShardConsumed(shard, bytes);
+}
+
+void Runner::ShardClosed(ShardId shard, std::string why, absl::Time now) {
+  if (!shards_.Has(shard)) return;
+  shards_.Remove(shard);
+  Step(ShardLost{shard, std::move(why)}, now);
+}
+
+absl::Status Runner::Report(ShardId shard, const basin::aggregator::StreamOpened& opened,
+                            absl::Time now) {
+  const absl::StatusOr<StreamId> stream = shards_.Open(shard, opened.stream);
+  if (!stream.ok()) return stream.status();
+  Step(basin::aggregator::StreamOpened{*stream, opened.token, shard}, now);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, const StreamLost& lost, absl::Time now) {
+  const absl::StatusOr<StreamId> stream = shards_.Find(shard, lost.stream);
+  if (!stream.ok()) return stream.status();
+  if (*stream == 0) return absl::OkStatus();
+  shards_.Close(*stream);
+  Step(StreamLost{*stream}, now);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, ShardFrameReceived received, absl::Time now) {
+  const absl::StatusOr<StreamId> stream = shards_.Find(shard, received.stream);
+  if (!stream.ok()) return stream.status();
+  if (absl::Status begun = shards_.BeginStep(shard, received.frame); !begun.ok()) return begun;
+  // Otherwise it was closed meanwhile, and the frame is only let go of.
+  if (const std::optional<SessionId> session = shards_.SessionOf(*stream)) {
+    received.what.session = *session;
+    received.what.shard = shard;
+    Step(std::move(received.what), now);
+  }
+  shards_.EndStep();
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, const ShardFrameUnknown& unknown, absl::Time) {
+  // What was named until now has been sent before this answer.
+  if (absl::Status begun = shards_.BeginStep(shard, unknown.frame); !begun.ok()) return begun;
+  shards_.EndStep();
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, ReduceDone done, absl::Time now) {
+  if (absl::Status asked = shards_.Reduced(shard, done); !asked.ok()) return asked;
+  done.shard = shard;
+  Step(std::move(done), now);
+  return absl::OkStatus();
+}
+
 absl::Time Runner::NextDeadline() const { return core_.NextDeadline(); }
-
-uint64_t Runner::parked_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [key, round] : held_.rounds()) bytes += round.parked_bytes();
-  return bytes;
-}
-
-uint64_t Runner::result_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [key, round] : held_.rounds()) bytes += round.result_bytes();
-  return bytes;
-}
-
-// ---- frames
-
-std::string Runner::Named(JobId job, const std::string& tensor) const {
-  // A session that lingers may shortly outlive its job.
-  const auto found = core().jobs().find(job);
-  return absl::StrCat("A data frame of job ",
-                      found == core().jobs().end() ? JobName() : found->second.name, " for tensor ",
-                      tensor);
-}
-
-absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& frame) {
-  if (const auto* value = std::get_if<BlobHeader>(&frame.header)) {
-    return DigestsOfBlob(job, *value, frame);
-  }
-  if (const auto* supply = std::get_if<SupplyHeader>(&frame.header)) {
-    return DigestsOf(job, supply->lane, supply->runs, frame);
-  }
-  const auto& contribution = std::get<ContributionHeader>(frame.header);
-  return DigestsOf(job, contribution.lane, contribution.runs, frame);
-}
-
-absl::StatusOr<ChunkDigests> Runner::DigestsOfBlob(JobId job, const BlobHeader& value,
-                                                   const IncomingFrame& frame) {
-  const std::string& name = value.key.tensor;
-  if (frame.chunks() != value.count) {
-    return absl::InvalidArgumentError(absl::StrCat(Named(job, name), " claims ", value.count,
-                                                   " chunks and has the bytes of ", frame.chunks(),
-                                                   "."));
-  }
-  const kernels::TensorKey key(name);
-  ChunkDigests digests;
-  for (uint32_t i = 0; i < value.count; ++i) {
-    digests.push_back(frame.DigestOf(key, value.first + i, i));
-  }
-  return Compared(std::move(digests), frame, Named(job, name));
-}
-
-absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const ChunkRuns& runs,
-                                               const IncomingFrame& frame) {
-  const bool narrow = frame.encoding.wire_dtype != DType::kUnspecified;
-  const uint64_t widening = kChunkBytes / WireChunkBytes(frame.encoding.wire_dtype);
-  ChunkDigests digests;
-  std::string first;
-  uint64_t frame_begin = 0;  // Where the run is in the payload.
-  for (const ChunkRun& run : runs) {
-    const KeyedTensor* tensor = held_.FindTensor(job, lane, run.range.tensor);
-    if (tensor == nullptr) {
-      const auto found = core().jobs().find(job);
-      return absl::InvalidArgumentError(absl::StrCat(
-          "A data frame of job ", found == core().jobs().end() ? JobName() : found->second.name,
-          " names tensor ", run.range.tensor, " of lane ", lane,
-          ", which the job does not have. Register it, and use the index that "
-          "the layout gives it."));
-    }
-    const TensorSpec& spec = tensor->spec;
-    if (first.empty()) first = spec.name;
-    if (narrow && spec.dtype != DType::kF32) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          Named(job, spec.name), " is sent as ", DTypeName(frame.encoding.wire_dtype),
-          ", but the tensor is ", DescribeSpec(spec), ". Only f32 tensors can be sent narrower."));
-    }
-    const uint64_t whole = TensorBytes(spec).value_or(0);
-    const uint64_t bytes = RangeBytes(whole, run.range);
-    if (runs.size() > 1 && run.bytes * widening != bytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          Named(job, spec.name), " has ", run.bytes, " bytes for ", run.range.count,
-          " chunks from ", run.range.first, ", but these have ", bytes / widening, "."));
-    }
-    // Those of a list match its sizes, which were just compared.
-    const uint32_t count = runs.size() == 1 ? run.range.count : ChunkCount(bytes);
-    if (count != run.range.count || digests.size() + count > frame.digests() ||
-        (runs.size() == 1 && count != frame.chunks())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(Named(job, spec.name), " claims ", run.range.count,
-                       " chunks and has the bytes of ", frame.chunks(), "."));
-    }
-    const uint64_t chunk_bytes = WireChunkBytes(frame.encoding.wire_dtype);
-    const uint64_t element = ElementSize(narrow ? frame.encoding.wire_dtype : spec.dtype);
-    for (uint32_t i = 0; i < count; ++i) {
-      digests.push_back(frame.DigestOf(tensor->key, run.range.first + i, digests.size()));
-      if (frame.shared.empty()) continue;
-      // The kernels read whole elements.
-      const SharedParts::At at = frame.shared.Find(frame_begin + i * chunk_bytes);
-      const DevicePlace* const place = at.part->on_device();
-      if (place != nullptr && reinterpret_cast<uintptr_t>(place->at() + at.offset) % element != 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(Named(job, spec.name),
-                         " refers to memory of a device that is not aligned to the elements."));
-      }
-    }
-    frame_begin += run.bytes;
-  }
-  return Compared(std::move(digests), frame, Named(job, first));
-}
-
-absl::StatusOr<ChunkDigests> Runner::Compared(ChunkDigests digests, const IncomingFrame& frame,
-                                              const std::string& what) {
-  if (!frame.claimed.empty() && frame.claimed != digests) {
-    ++counters_.corrupt_frames;
-    const std::string& text = what;
-    return absl::DataLossError(
-        absl::StrCat("The bytes of a", text.substr(1),
-                     " are not those that were sent: a chunk's digest differs. Send them again on "
-                     "another stream; if it happens often, check memory and network of the host."));
-  }
-  return digests;
-}
 
 // ---- actions
 
 void Runner::Do(const basin::aggregator::Send& send) {
-  send.can_wait ? dependencies_.transport->SendLater(send.session, send.message)
-                : dependencies_.transport->Send({send.session}, send.message);
+  send.can_wait ? transport().SendLater(send.session, send.message)
+                : transport().Send({send.session}, send.message);
 }
 
-void Runner::Do(const SendAll& send) { dependencies_.transport->Send(send.sessions, send.message); }
+void Runner::Do(const SendAll& send) { transport().Send(send.sessions, send.message); }
 
 void Runner::Do(const EndSession& end) {
-  dependencies_.transport->Send({end.session}, Ended{end.error});
-  dependencies_.transport->CloseSession(end.session);
+  transport().Send({end.session}, Ended{end.error});
+  transport().CloseSession(end.session);
 }
 
-// ---- actions on what is held
+namespace {
 
-template <typename OnHeld>
-void Runner::CarryOut(const OnHeld& action) {
-  // Our own broken invariant: core and runner disagree about what is held.
-  if (!held_.CarryOut(action, arrived_, *this).ok()) std::abort();
-}
+// Actions that are for every shard, and for this process.
+template <typename Action>
+constexpr bool kIsForAll = std::is_same_v<Action, NameTensors> ||
+                           std::is_same_v<Action, IdleLane> || std::is_same_v<Action, EndJob> ||
+                           std::is_same_v<Action, StartAttempt> || std::is_same_v<Action, EndRound>;
 
-void Runner::SendOn(absl::Span<const StreamId> streams, const OutgoingFrame& frame) {
-  dependencies_.transport->Send(streams, frame);
-  if (std::holds_alternative<ResultHeader>(frame.header)) {
-    counters_.result_bytes += streams.size() * frame.payload.bytes();
+// Values are on shard 0 alone.
+template <typename Action>
+constexpr bool kIsOfValue = std::is_same_v<Action, RelayBlob> || std::is_same_v<Action, SendBlob> ||
+                            std::is_same_v<Action, DropBlob>;
+
+}  // namespace
+
+template <typename Other>
+void Runner::Do(const Other& other) {
+  if constexpr (kIsForAll<Other>) {
+    shards_.DoAll(other);
+  } else if constexpr (std::is_same_v<Other, NameTensors>) {
+    if (other.shard != kEveryShard && other.shard != kCoordinatorShard) return shards_.Do(other);
+    if (other.shard == kEveryShard) shards_.DoAll(other);
+  } else if constexpr (!kIsOfValue<Other>) {
+    if (other.shard != kCoordinatorShard) return shards_.Do(other);
   }
-}
-
-absl::Status Runner::Start(RoundStore& round, const StartAttempt& start) {
-  const auto memory = memory_.find({start.job, start.lane});
-  if (memory != memory_.end()) memory->second.used = now_;
-  round.Start(start, memory == memory_.end() ? nullptr : memory->second.arena.get());
-  return absl::OkStatus();
-}
-
-void Runner::Started(std::unique_ptr<Reduction> reduction) {
-  const Reduce& reduce = reduction->action;
-  reduction->tensors.reserve(reduce.ranges.size());
-  const auto memory = memory_.find({reduce.job, reduce.lane});
-  for (const ChunkRange& range : reduce.ranges) {
-    reduction->tensors.push_back(*held_.FindTensor(reduce.job, reduce.lane, range.tensor));
-    if (memory != memory_.end() && range.tensor < memory->second.reduced.size()) {
-      memory->second.reduced[range.tensor] = reduce.round;
-    }
-  }
-  dependencies_.reduce(std::move(reduction));
-}
-
-// ---- actions that also concern memory which workers map
-
-// Its tensors get other places.
-void Runner::Do(const NameTensors& names) {
-  const bool replaces = names.first < held_.TensorsOf(names.job, names.lane).size();
-  if (replaces && memory_.erase({names.job, names.lane}) > 0) {
-    dependencies_.transport->WithdrawUnused();
-  }
-  CarryOut(names);
-}
-
-void Runner::Do(const IdleLane& idle) {
-  if (memory_.erase({idle.job, idle.lane}) > 0) dependencies_.transport->WithdrawUnused();
-}
-
-void Runner::Do(const EndJob& end) {
-  CarryOut(end);
-  for (auto it = memory_.begin(); it != memory_.end();) {
-    it = it->first.first == end.job ? memory_.erase(it) : std::next(it);
-  }
-  dependencies_.transport->WithdrawUnused();
-}
-
-void Runner::Do(const Publish& publish) {
-  const auto shares = [this](const Route& route) {
-    return std::any_of(route.streams.begin(), route.streams.end(),
-                       [this](StreamId stream) { return dependencies_.transport->Shares(stream); });
-  };
-  if (dependencies_.make_arena != nullptr &&
-      std::any_of(publish.routes.begin(), publish.routes.end(), shares)) {
-    WantArena(publish.job, publish.lane, publish.round);
-  }
-  CarryOut(publish);
-}
-
-// ---- other actions
-
-void Runner::Do(const aggregator::AcceptStream& accept) {
-  streams_[accept.stream] = {accept.session, accept.job};
-  dependencies_.transport->AcceptStream(accept.stream, accept.session);
-}
-
-void Runner::Do(const aggregator::CloseStream& close) {
-  streams_.erase(close.stream);
-  dependencies_.transport->CloseStream(close.stream, close.why);
+  // Our own broken invariant: core and bytes disagree about what is held.
+  if (!bytes_.CarryOut(other, arrived_, now_).ok()) std::abort();
 }
 
 void Runner::Do(const SaveState& save) { dependencies_.save(save); }

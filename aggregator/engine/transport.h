@@ -15,10 +15,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "aggregator/core/event.h"
+#include "aggregator/engine/shard_messages.h"
 #include "protocol/messages.h"
 #include "runtime/frames/frame.h"
 
@@ -48,8 +50,8 @@ class Transport {
   // Closes the session stream after what was sent before.
   virtual void CloseSession(SessionId session) = 0;
 
-  // The stream belongs to this session; the worker may send on it.
-  virtual void AcceptStream(StreamId stream, SessionId session) = 0;
+  // The stream belongs to this session, which is of a worker of the job; the worker may send on it.
+  virtual void AcceptStream(StreamId stream, SessionId session, const JobName& job) = 0;
 
   // The other end of a session; empty when it is over. From any thread.
   virtual Peer PeerOf(SessionId) const { return {}; }
@@ -69,6 +71,17 @@ class Transport {
   // `bytes` of what arrived on the connection, session or stream, have been dealt with; they make
   // room for reading on.
   virtual void Consumed(uint64_t connection, uint64_t bytes) = 0;
+
+  // ---- shards of this coordinator; a transport that brings none gets none of these
+
+  // It was given this number, by the aggregator of this term. Comes before all others.
+  virtual void WelcomeShard(ShardId, Term) {}
+  // After what was sent to it before.
+  virtual void SendToShard(ShardId, const std::vector<ShardStep>&) {}
+  // The connection with it ends for this reason.
+  virtual void CloseShard(ShardId, const absl::Status&) {}
+  // As Consumed.
+  virtual void ShardConsumed(ShardId, uint64_t) {}
 };
 
 }  // namespace basin::aggregator

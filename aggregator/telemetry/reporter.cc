@@ -61,6 +61,8 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kLaneWaitsForMemory:
     case NoteKind::kValueFailed:
     case NoteKind::kStalled:
+    case NoteKind::kShardLost:
+    case NoteKind::kShardUnreachable:
       return LogLevel::kWarning;
     case NoteKind::kHalted:
     case NoteKind::kLineageConflict:

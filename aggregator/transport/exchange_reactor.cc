@@ -48,7 +48,7 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
     }
     frame->gauge = counters().frame_memory;
     Hold(frame->payload_bytes);
-    registry_.engine().OnFrame(*stream_, *std::move(frame));
+    registry_.sink().OnFrame(*stream_, *std::move(frame));
   }
   return absl::OkStatus();
 }
@@ -62,15 +62,15 @@ std::shared_ptr<Segments> ExchangeReactor::shared() const {
   return shared_;
 }
 
-void ExchangeReactor::Accept(StreamId stream, SessionId id,
+void ExchangeReactor::Accept(StreamId stream, SessionId id, const JobName& job,
                              const std::shared_ptr<SessionReactor>& session) {
   BelongsTo(id);
+  {
+    MutexLock lock(shared_mutex_);
+    job_ = job;
+  }
   if (session != nullptr) {
     session_ = session;
-    {
-      MutexLock lock(shared_mutex_);
-      job_ = session->job();
-    }
     features_ = session->features();
     session->Accept(number_, stream, std::static_pointer_cast<ExchangeReactor>(shared_from_this()));
   }

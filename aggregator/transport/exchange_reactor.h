@@ -32,8 +32,10 @@ class ExchangeReactor : public StreamReactor {
       : StreamReactor(context, limits, counters, counters.inbox_frame_bytes, newcomers),
         registry_(registry) {}
 
-  // Answers Bind. It belongs to the session `id`; null if that is over.
-  void Accept(StreamId stream, SessionId id, const std::shared_ptr<SessionReactor>& session);
+  // Answers Bind. It belongs to the session `id` of a worker of the job; null if that is over, or
+  // with the coordinator of this shard.
+  void Accept(StreamId stream, SessionId id, const JobName& job,
+              const std::shared_ptr<SessionReactor>& session);
 
   // The job of the session that it belongs to; nothing before it was accepted. From any thread.
   std::optional<std::string> job() const;

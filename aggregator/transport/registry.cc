@@ -49,7 +49,8 @@ absl::Status Registry::Permit(const StreamReactor& caller, Rpc rpc, const std::s
                               const std::string& who) {
   if (gatekeeper_ == nullptr) return absl::OkStatus();
   // Before the hello, the right to train in any job is enough.
-  if (job.empty() && gatekeeper_->MayCall(caller.credentials(), Rpc::kExchange, "")) {
+  if (job.empty() && rpc != Rpc::kShard &&
+      gatekeeper_->MayCall(caller.credentials(), Rpc::kExchange, "")) {
     return absl::OkStatus();
   }
   const Gatekeeper::Ruling ruling = gatekeeper_->Check(caller.credentials(), rpc, job, who);
@@ -57,11 +58,12 @@ absl::Status Registry::Permit(const StreamReactor& caller, Rpc rpc, const std::s
   return ruling.for_peer;
 }
 
-absl::Status Registry::AdmitTo(const StreamReactor& caller, SessionId session) {
+absl::Status Registry::AdmitTo(const StreamReactor& caller, SessionId session, const JobName& job) {
   const std::shared_ptr<SessionReactor> owner = FindSession(session);
-  if (owner == nullptr) return absl::OkStatus();
-  return Admit(caller, Rpc::kSession, owner->job(),
-               absl::StrCat("a data stream of ", owner->who()));
+  return Admit(
+      caller, Rpc::kSession, job,
+      absl::StrCat("a data stream of ",
+                   owner != nullptr ? owner->who() : absl::StrCat("a worker of job ", job)));
 }
 
 void Registry::EndRevoked() {
@@ -113,25 +115,25 @@ std::vector<std::shared_ptr<StreamReactor>> Registry::All() const {
 
 SessionId Registry::Open(std::shared_ptr<SessionReactor> session) {
   MutexLock lock(mutex_);
-  const SessionId id = engine_.OpenSession(SourceOf(AddressIn(session->peer())));
+  const SessionId id = engine_->OpenSession(SourceOf(AddressIn(session->peer())));
   sessions_[id] = std::move(session);
   return id;
 }
 
 StreamId Registry::Open(std::shared_ptr<ExchangeReactor> stream, SessionToken token) {
   MutexLock lock(mutex_);
-  const StreamId id = engine_.OpenStream(token);
+  const StreamId id = sink_.OpenStream(token);
   streams_[id] = std::move(stream);
   return id;
 }
 
 void Registry::CloseSession(SessionId session, const absl::Status& ended) {
   if (TakeSession(session) == nullptr) return;
-  engine_.CloseSession(session, std::string(ended.message()), absl::IsInvalidArgument(ended));
+  engine_->CloseSession(session, std::string(ended.message()), absl::IsInvalidArgument(ended));
 }
 
 void Registry::CloseStream(StreamId stream) {
-  if (TakeStream(stream) != nullptr) engine_.CloseStream(stream);
+  if (TakeStream(stream) != nullptr) sink_.CloseStream(stream);
 }
 
 std::shared_ptr<SessionReactor> Registry::TakeSession(SessionId session) {

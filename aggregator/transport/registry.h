@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
+#include "aggregator/engine/stream_sink.h"
 #include "aggregator/transport/local.h"
 #include "aggregator/transport/past_tokens.h"
 #include "runtime/mutex.h"
@@ -37,18 +38,24 @@ class Registry {
   using Report = std::function<void(const std::string& address, const std::string& kind,
                                     const std::string& what)>;
 
-  // REQUIRES: all outlive the registry. Without a gatekeeper everything is allowed; without a local
-  // server no memory is shared.
-  Registry(Engine& engine, Gatekeeper* gatekeeper, LocalServer* local, Report report)
-      : engine_(engine), gatekeeper_(gatekeeper), local_(local), report_(std::move(report)) {}
+  // `sink`: takes data streams; `engine`: takes sessions, null where there are none. Without a
+  // gatekeeper everything is allowed; without a local server no memory is shared.
+  // REQUIRES: all outlive the registry.
+  Registry(StreamSink& sink, Engine* engine, Gatekeeper* gatekeeper, LocalServer* local,
+           Report report)
+      : sink_(sink),
+        engine_(engine),
+        gatekeeper_(gatekeeper),
+        local_(local),
+        report_(std::move(report)) {}
 
   // Whether the caller may train, and in this job, here; a refusal of the gatekeeper is counted and
   // reported. `job` is empty until the hello names it.
   absl::Status Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,
                      const std::string& who);
   // Whether the caller of a data stream may train in the job of its session, the token of which may
-  // have come to it from anywhere. OK if the session is over.
-  absl::Status AdmitTo(const StreamReactor& caller, SessionId session);
+  // have come to it from anywhere.
+  absl::Status AdmitTo(const StreamReactor& caller, SessionId session, const JobName& job);
   // Ends the streams of callers that are no longer allowed to train. REQUIRES: a gatekeeper.
   void EndRevoked();
   // Refuses everybody for this reason from now on; OK: nobody.
@@ -81,7 +88,9 @@ class Registry {
   std::shared_ptr<ExchangeReactor> FindStream(StreamId stream) const;
   std::shared_ptr<StreamReactor> Find(uint64_t connection) const;
 
-  Engine& engine() { return engine_; }
+  StreamSink& sink() { return sink_; }
+  // REQUIRES: there are sessions.
+  Engine& engine() { return *engine_; }
 
   // Reports a violation of a peer, by gRPC's name for it ("ipv4:127.0.0.1:4711").
   // `kind`: see Report.
@@ -93,7 +102,8 @@ class Registry {
                       const std::string& who);
   std::vector<std::shared_ptr<StreamReactor>> All() const;
 
-  Engine& engine_;
+  StreamSink& sink_;
+  Engine* const engine_;
   Gatekeeper* const gatekeeper_;
   LocalServer* const local_;
   const Report report_;

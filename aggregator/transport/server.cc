@@ -14,6 +14,7 @@
 #include "aggregator/transport/session_reactor.h"
 #include "basin/v1/exchange.grpc.pb.h"
 #include "basin/v1/session.grpc.pb.h"
+#include "basin/v1/shard.grpc.pb.h"
 #include "grpc/support/time.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "proto/wire/session_stream.h"
@@ -105,6 +106,18 @@ class GrpcServer::ExchangeService
   GrpcServer& server_;
 };
 
+class GrpcServer::ShardService : public v1::Shard::WithRawCallbackMethod_Run<v1::Shard::Service> {
+ public:
+  explicit ShardService(GrpcServer& server) : server_(server) {}
+  RawReactor* Run(grpc::CallbackServerContext* context) override {
+    return StartReactor<ShardReactor>(context, server_.options_.shard, server_.counters_,
+                                      server_.newcomers_, *server_.registry_, *server_.shards_);
+  }
+
+ private:
+  GrpcServer& server_;
+};
+
 GrpcServer::GrpcServer(ServerOptions options)
     : options_(std::move(options)),
       reader_budgets_{wire::ByteBudget(kMaxAssemblingBytes),
@@ -142,7 +155,11 @@ void GrpcServer::Report(const std::string& address, const std::string& what) con
 
 // ---- life
 
-absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
+absl::StatusOr<int> GrpcServer::Start(Engine& engine) { return Start(engine, &engine); }
+
+absl::StatusOr<int> GrpcServer::Start(StreamSink& sink) { return Start(sink, nullptr); }
+
+absl::StatusOr<int> GrpcServer::Start(StreamSink& sink, Engine* engine) {
   absl::StatusOr<std::unique_ptr<Listener>> listener =
       Listener::Open(options_.address, counters_.accept_failures, options_.kept_descriptors);
   if (!listener.ok()) {
@@ -162,24 +179,28 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
                                             ". Workers on this machine use the network instead."));
     }
   }
-  engine_ = &engine;
+  engine_ = engine;
   registry_ =
-      std::make_unique<Registry>(engine, options_.gatekeeper, local_.get(), options_.report);
+      std::make_unique<Registry>(sink, engine, options_.gatekeeper, local_.get(), options_.report);
   registry_->RefuseAll(options_.refusal);
   {
     MutexLock lock(mutex_);
     drained_ = !options_.refusal.ok();
   }
-  session_service_ = std::make_unique<SessionService>(*this);
   exchange_service_ = std::make_unique<ExchangeService>(*this);
-  engine.OnDrained([this] {
-    MutexLock lock(mutex_);
-    drained_ = true;
-    changed_.NotifyAll();
-  });
-  engine.Start(*this);
-  overhead_.ReportTo(
-      [&engine](std::vector<UnheardSession> sessions) { engine.OnUnheard(std::move(sessions)); });
+  if (engine != nullptr) {
+    session_service_ = std::make_unique<SessionService>(*this);
+    shards_ = std::make_unique<ShardPeers>(*engine);
+    shard_service_ = std::make_unique<ShardService>(*this);
+    engine->OnDrained([this] {
+      MutexLock lock(mutex_);
+      drained_ = true;
+      changed_.NotifyAll();
+    });
+    engine->Start(*this);
+    overhead_.ReportTo(
+        [engine](std::vector<UnheardSession> sessions) { engine->OnUnheard(std::move(sessions)); });
+  }
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
@@ -187,8 +208,9 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       ServerCredentialsOf(options_.tls));
-  builder.RegisterService(session_service_.get());
   builder.RegisterService(exchange_service_.get());
+  if (session_service_ != nullptr) builder.RegisterService(session_service_.get());
+  if (shard_service_ != nullptr) builder.RegisterService(shard_service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     Stop();
@@ -233,6 +255,7 @@ void GrpcServer::Follow(const absl::Status& why) {
   // First, so that no session is left in the engine that starts again.
   registry_->RefuseAll(why);
   registry_->EndAll(why);
+  shards_->EndAll(why);
   engine_->Restart(engine_->term());
   MutexLock lock(mutex_);
   drained_ = true;
@@ -270,10 +293,10 @@ void GrpcServer::ShutDown(absl::Duration grace) {
 }
 
 void GrpcServer::Stop() {
-  if (engine_ == nullptr) return;
   if (server_ != nullptr) ShutDown(absl::ZeroDuration());
   server_.reset();
   overhead_.ReportTo(nullptr);
+  if (engine_ == nullptr) return;
   engine_->Stop();
   engine_ = nullptr;
 }
@@ -356,17 +379,17 @@ void GrpcServer::CloseSession(SessionId session) {
   registry_->TakeSession(session);
 }
 
-void GrpcServer::AcceptStream(StreamId stream, SessionId session) {
+void GrpcServer::AcceptStream(StreamId stream, SessionId session, const JobName& job) {
   const auto reactor = registry_->FindStream(stream);
   if (reactor == nullptr) return;
-  const absl::Status admitted = registry_->AdmitTo(*reactor, session);
+  const absl::Status admitted = registry_->AdmitTo(*reactor, session, job);
   if (!admitted.ok()) {
     // Nothing is sent to it from here on.
     registry_->CloseStream(stream);
     reactor->Close(admitted, StreamReactor::Rest::kDrop);
     return;
   }
-  reactor->Accept(stream, session, registry_->FindSession(session));
+  reactor->Accept(stream, session, job, registry_->FindSession(session));
 }
 
 bool GrpcServer::Shares(StreamId stream) const {
@@ -415,6 +438,27 @@ void GrpcServer::CloseStream(StreamId stream, const absl::Status& why) {
     }
     reactor->Close(why, StreamReactor::Rest::kDrop);
   }
+}
+
+void GrpcServer::EndRevoked() {
+  registry_->EndRevoked();
+  if (shards_ != nullptr) shards_->EndRevoked(*options_.gatekeeper);
+}
+
+void GrpcServer::WelcomeShard(ShardId shard, Term term) {
+  if (const auto reactor = shards_->Find(shard)) reactor->Send(ShardWelcome{shard, term});
+}
+
+void GrpcServer::SendToShard(ShardId shard, const std::vector<ShardStep>& steps) {
+  if (const auto reactor = shards_->Find(shard)) reactor->Send(steps);
+}
+
+void GrpcServer::CloseShard(ShardId shard, const absl::Status& why) {
+  if (const auto reactor = shards_->Take(shard)) reactor->Close(why, StreamReactor::Rest::kDrop);
+}
+
+void GrpcServer::ShardConsumed(ShardId shard, uint64_t bytes) {
+  if (const auto reactor = shards_->Find(shard)) reactor->Consumed(bytes);
 }
 
 void GrpcServer::Consumed(uint64_t connection, uint64_t bytes) {

@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The aggregator on the network: basin.v1.Session and basin.v1.Exchange over gRPC, in front of an
-// engine, and the standard health service.
+// engine, and the standard health service. In front of the engine of a coordinator it also serves
+// basin.v1.Shard; in front of that of a shard it serves data streams alone.
 //
 //   Engine engine(...);
 //   GrpcServer server(options);
@@ -38,6 +39,7 @@
 #include "aggregator/transport/newcomers.h"
 #include "aggregator/transport/preface.h"
 #include "aggregator/transport/registry.h"
+#include "aggregator/transport/shard_reactor.h"
 #include "aggregator/transport/stream_reactor.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -90,6 +92,9 @@ struct ServerOptions {
   // The core limits unacknowledged results; this limit is for values, which are not acknowledged.
   StreamLimits exchange = {.window = {uint64_t{8} << 20, 256}, .queue_bytes = uint64_t{1} << 30};
 
+  // What a shard is to do arrives at once when a lane of many tensors is named.
+  StreamLimits shard = {.window = {uint64_t{8} << 20, 256}, .queue_bytes = uint64_t{256} << 20};
+
   // See ExpandingFor.
   uint64_t expanding_bytes = uint64_t{1} << 30;
 
@@ -130,6 +135,9 @@ class GrpcServer : public Transport {
   // Failure: UNAVAILABLE when the address cannot be listened on; the engine does not run then.
   // REQUIRES: called once; the engine is not started.
   absl::StatusOr<int> Start(Engine& engine);
+  // Serves data streams alone, for a shard. REQUIRES: called once; the sink takes streams; it
+  // outlives Stop.
+  absl::StatusOr<int> Start(StreamSink& sink);
 
   // Serves workers, with the engine as an aggregator of this term.
   void Lead(Term term);
@@ -147,7 +155,7 @@ class GrpcServer : public Transport {
 
   // Ends the streams of workers that the gatekeeper no longer allows. From any thread, between
   // Start and EndConnections.
-  void EndRevoked() { registry_->EndRevoked(); }
+  void EndRevoked();
 
   // Ends every stream, then the engine. Idempotent.
   void Stop();
@@ -169,13 +177,17 @@ class GrpcServer : public Transport {
   void SendLater(SessionId session, const ToWorker& message) override;
   void Flush() override;
   void CloseSession(SessionId session) override;
-  void AcceptStream(StreamId stream, SessionId session) override;
+  void AcceptStream(StreamId stream, SessionId session, const JobName& job) override;
   Peer PeerOf(SessionId session) const override { return registry_->PeerOf(session); }
   bool Shares(StreamId stream) const override;
   void WithdrawUnused() override;
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(StreamId stream, const absl::Status& why) override;
   void Consumed(uint64_t connection, uint64_t bytes) override;
+  void WelcomeShard(ShardId shard, Term term) override;
+  void SendToShard(ShardId shard, const std::vector<ShardStep>& steps) override;
+  void CloseShard(ShardId shard, const absl::Status& why) override;
+  void ShardConsumed(ShardId shard, uint64_t bytes) override;
 
  private:
   uint64_t SharedIn(uint64_t (Segments::*bytes)() const) const {
@@ -183,7 +195,10 @@ class GrpcServer : public Transport {
   }
   class SessionService;
   class ExchangeService;
+  class ShardService;
 
+  // Without `engine` it serves data streams alone.
+  absl::StatusOr<int> Start(StreamSink& sink, Engine* engine);
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message, bool can_wait);
   // The gRPC messages of a message with large layouts, which all receivers share.
   absl::StatusOr<std::vector<grpc::ByteBuffer>> LargePiecesOf(const ToWorker& message);
@@ -201,11 +216,13 @@ class GrpcServer : public Transport {
   // Constant from Start to Stop.
   std::unique_ptr<PrefaceCheck> preface_;
   std::unique_ptr<Listener> listener_;
-  Engine* engine_ = nullptr;
+  Engine* engine_ = nullptr;            // Null: there are no sessions.
   std::unique_ptr<LocalServer> local_;  // Null: no memory is shared.
   std::unique_ptr<Registry> registry_;
+  std::unique_ptr<ShardPeers> shards_;  // Null: this is a shard itself.
   std::unique_ptr<SessionService> session_service_;
   std::unique_ptr<ExchangeService> exchange_service_;
+  std::unique_ptr<ShardService> shard_service_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 

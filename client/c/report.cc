@@ -26,7 +26,7 @@ void Report::OnView(const client::JobView& view) {
                                         ". The client keeps trying."));
   } else if (view.stream_trouble.empty() && !last_.stream_trouble.empty() && !in_trouble &&
              !view.left) {
-    log(BASIN_LOG_WARNING, "A data stream to the aggregator is open again.");
+    log(BASIN_LOG_WARNING, "Data streams are open again where there were none.");
   }
   const Membership& now = view.membership;
   if (now.generation != last_.membership.generation) {

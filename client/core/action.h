@@ -16,6 +16,7 @@
 
 #include "client/core/event.h"
 #include "protocol/messages.h"
+#include "protocol/placement.h"
 
 namespace basin::client {
 
@@ -33,6 +34,13 @@ struct OpenStream {
   uint32_t stream = 0;
   SessionToken token = 0;
   absl::Duration delay;
+  PlacedShard shard = {};  // Where it ends.
+  uint32_t number = 0;     // That it presents there: among the worker's streams to this shard.
+};
+// Close a data stream, or do not open it, because its shard is gone. No StreamDown follows.
+struct CloseStream {
+  uint32_t stream = 0;
+  std::string reason;
 };
 
 struct Send {
@@ -174,7 +182,7 @@ using Action =
     std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution, SendSupply,
                  SendBlob, KeepResult, KeepBlob, Deliver, FailRound, RoundRejected, RoundHeldUp,
                  JobPaused, ForgetLane, Refused, MembershipNow, BlobReady, BlobFailed,
-                 SamplesAnswered, BatchAnswered, Fatal, Left>;
+                 SamplesAnswered, BatchAnswered, Fatal, Left, CloseStream>;
 
 }  // namespace basin::client
 

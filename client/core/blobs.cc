@@ -221,7 +221,7 @@ void Blobs::FailAll(const Scope& scope, const Error& error) {
 void Blobs::OnAsk(const Scope& scope, const Ask& ask) const {
   const auto it = announced_.find({ask.key.lane, ask.key.tensor});
   if (it == announced_.end() || it->second.version != ask.key.version) return;
-  const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame.chunks);
+  const std::optional<uint32_t> stream = scope.streams.Pick(kCoordinatorShard, scope.frame.chunks);
   const uint64_t total = Chunks(it->second.spec);
   const uint64_t end = std::min(total, uint64_t{ask.first} + ask.count);
   if (!stream.has_value()) return;

@@ -67,6 +67,7 @@ class Client {
   const Config& config() const { return state_.config; }
   const Session& session() const { return state_.session; }
   bool connected() const { return state_.session.welcomed(); }
+  const Placements& placements() const { return state_.placements; }
   const LaneMap& lanes() const { return state_.lanes.all(); }
   const Lane* FindLane(const std::string& name) const { return state_.lanes.Named(name); }
   const Blobs& blobs() const { return state_.blobs; }

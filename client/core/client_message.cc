@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/core/client_session.h"
+#include "client/core/client_shards.h"
 #include "client/core/client_view.h"
 #include "client/core/lane_let_go.h"
 #include "client/core/lane_registration.h"
@@ -39,7 +40,11 @@ void OnMembership(ClientState& state, const Scope& scope, const MembershipChange
                "Worker ", state.config.worker, " of job ", state.config.job,
                " rejoined and must load the state again, before this round had a verdict.")});
       lane->Start(start.round, start.chain, start.committed);
+      if (lane->in_session && !lane->Use(state.placements, start.placement)) {
+        return void(OnFinding(state, scope, lane->UnknownPlacement()));
+      }
     }
+    FollowShards(state, scope);
     for (Lane& lane : state.lanes) lane.StartAtLayout();
   }
   const bool dropped = state.in_job.role == Role::kMember && changed.role != Role::kMember;
@@ -120,9 +125,18 @@ void OnGone(ClientState& state, const Scope& scope, LaneHandle handle, bool regi
 }
 
 bool OnVerdict(ClientState& state, const Scope& scope, LaneIndex index, const VerdictRecord& record,
-               const std::optional<WorkerId>& donor, bool late) {
+               const std::optional<WorkerId>& donor,
+               const std::optional<RoundPlacement>& placement) {
   Lane* lane = state.lanes.Find(index);
   if (lane == nullptr) return true;
+  const bool late = !placement.has_value();
+  if (!late && lane->in_session && record.round == lane->next()) {
+    // Whatever the worker still has of this round is not needed any longer.
+    if (!lane->Use(state.placements, *placement)) {
+      return OnFinding(state, scope, lane->UnknownPlacement());
+    }
+    if (state.placements.SetPresent(placement->number)) FollowShards(state, scope);
+  }
   if (!OnFinding(state, scope, OnVerdict(*lane, scope, record, late))) return false;
   // A verdict that was missed comes in a welcome, which has newer members.
   const bool news = !late && state.in_job.has_history && lane->last_verdict >= record.round &&
@@ -157,6 +171,7 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                    if (!OnLayout(state, scope, layout)) return;
                    Lane* lane = state.lanes.Find(layout.lane);
                    if (lane == nullptr) return;
+                   if (layout.placement.number != 0) FollowShards(state, scope);
                    lane->laid_out |= layout.first == 0;
                    Advance(*lane, scope);
                  },
@@ -180,7 +195,8 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                    if (Lane* lane = state.lanes.Find(supply.lane)) OnSupply(*lane, scope, supply);
                  },
                  [&](const Verdict& verdict) {
-                   OnVerdict(state, scope, verdict.lane, verdict.record, verdict.donor, false);
+                   OnVerdict(state, scope, verdict.lane, verdict.record, verdict.donor,
+                             verdict.placement);
                  },
                  [&](const Rejected& rejected) { OnRejected(state, scope, rejected); },
                  [&](const Drain& drain) { state.in_job.draining |= !drain.service; },
@@ -208,6 +224,7 @@ void OnMessage(ClientState& state, const Scope& scope, const ToWorker& message) 
                    OnGone(state, scope, handle, !lane->laid_out);
                    if (state.lanes.Has(handle)) SendRegister(state.lanes[handle], scope);
                  },
+                 [&](const Placement& placement) { OnPlacement(state, scope, placement); },
                  [&](const BatchReported& reported) {
                    if (Lane* lane = state.lanes.Find(reported.lane)) {
                      OnReported(*lane, scope, reported);

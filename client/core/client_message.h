@@ -21,9 +21,10 @@ bool OnLayout(ClientState& state, const Scope& scope, const LaneLayout& layout);
 // is not registered. `registers`: it is being registered in this session, so that the aggregator
 // takes the worker for one that knows the new lane. REQUIRES: it has an index.
 void OnGone(ClientState& state, const Scope& scope, LaneHandle handle, bool registers);
-// `late`: in a welcome.
+// `placement`: that of the round that follows; absent in a welcome, whose layouts have it.
 bool OnVerdict(ClientState& state, const Scope& scope, LaneIndex index, const VerdictRecord& record,
-               const std::optional<WorkerId>& donor, bool late);
+               const std::optional<WorkerId>& donor,
+               const std::optional<RoundPlacement>& placement);
 
 }  // namespace basin::client
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/core/client_calls.h"
 #include "client/core/client_message.h"
+#include "client/core/client_shards.h"
 #include "client/core/client_view.h"
 #include "client/core/lane_registration.h"
 #include "client/core/lane_round.h"
@@ -63,6 +64,7 @@ void EndSession(ClientState& state, const Scope& scope, SessionInput input, Erro
   if (!state.session.Apply(state.config, input, std::move(error), scope.actions)) return;
   for (Lane& lane : state.lanes) lane.EndSession();
   state.blobs.EndSession();
+  state.placements.Clear();
   OnPause(state, scope, "");  // Sent again, if it lasts.
 }
 
@@ -129,12 +131,13 @@ void ForgetGone(ClientState& state, const Scope& scope, const Welcome& welcome) 
 // Applies the welcome, and repeats the messages that the new session lacks.
 void Resume(ClientState& state, const Scope& scope, const Welcome& welcome) {
   ForgetGone(state, scope, welcome);
+  for (const Placement& placement : welcome.placements) state.placements.Take(placement);
   for (const LaneLayout& layout : welcome.layouts) {
     if (!OnLayout(state, scope, layout)) return;
   }
   for (const LastVerdicts& last : welcome.verdicts) {
     for (const VerdictRecord& record : last.verdicts) {
-      if (!OnVerdict(state, scope, last.lane, record, std::nullopt, true)) return;
+      if (!OnVerdict(state, scope, last.lane, record, std::nullopt, std::nullopt)) return;
     }
   }
   // A worker that has become a member meanwhile gets a message with the rounds to start at.
@@ -158,6 +161,7 @@ void Resume(ClientState& state, const Scope& scope, const Welcome& welcome) {
   for (Lane& lane : state.lanes) {
     if (dropped && open_lanes.count(&lane) == 0) EndMembership(lane, scope);
   }
+  FollowShards(state, scope);
   for (const Lane& lane : state.lanes) SendRegister(lane, scope);
   if (state.in_job.ready.has_value() && welcome.role != Role::kMember) {
     scope.Send(*state.in_job.ready);
@@ -188,15 +192,17 @@ void OnSessionDown(ClientState& state, const Scope& scope, const std::string& re
 }
 
 void OnStreamUp(ClientState& state, const Scope& scope, uint32_t stream) {
-  if (!scope.welcomed || stream >= state.session.streams().size()) return;
+  if (!scope.welcomed || !state.session.streams().Names(stream)) return;
   state.session.StreamUp(stream, scope.now);
+  ReportReach(state, scope, stream);
   for (Lane& lane : state.lanes) Advance(lane, scope);
 }
 
 void OnStreamDown(ClientState& state, const Scope& scope, const StreamDown& down) {
-  if (!scope.welcomed || down.stream >= state.session.streams().size()) return;
+  if (!scope.welcomed || !state.session.streams().Names(down.stream)) return;
   for (Lane& lane : state.lanes) LoseStream(lane, scope, down.stream);
   state.session.StreamDown(state.config, scope.now, down.stream, down.reason, scope.actions);
+  ReportReach(state, scope, down.stream);
   for (Lane& lane : state.lanes) Advance(lane, scope);
 }
 

@@ -21,6 +21,7 @@
 #include "client/core/blobs.h"
 #include "client/core/config.h"
 #include "client/core/lanes.h"
+#include "client/core/placements.h"
 #include "client/core/session.h"
 
 namespace basin::client {
@@ -105,12 +106,14 @@ struct ClientState {
                  session.knows_steps(),
                  pause,
                  {session.frame_chunks(), session.lists() ? config.frame_tensors : 1},
+                 placements,
                  session.streams(),
                  actions};
   }
 
   Config config;
   Session session;
+  Placements placements;
   Lanes lanes;
   Blobs blobs;
   Identity identity;
@@ -122,8 +125,8 @@ struct ClientState {
   absl::Time answer_by = absl::InfiniteFuture();  // The first answer of an aggregator.
 
   auto Fields() const {
-    return std::tie(session, lanes, blobs, identity, in_job, ranks, departure, busy, pause,
-                    answer_by);
+    return std::tie(session, placements, lanes, blobs, identity, in_job, ranks, departure, busy,
+                    pause, answer_by);
   }
 };
 

@@ -18,6 +18,13 @@ Error Lane::RefuseCall(ErrorCode code, const std::string& why) const {
   return {code, absl::StrCat(Where(), ": ", why)};
 }
 
+Finding Lane::UnknownPlacement() const {
+  return {Consequence::kReconnect,
+          RefuseCall(ErrorCode::kInvalidArgument,
+                     absl::StrCat("its chunks are where placement ", placement.number,
+                                  " says, which the aggregator has not sent."))};
+}
+
 std::optional<RoundWait> Lane::TrainerWaits(absl::Time now) const {
   if (!in_session || !round.has_value() || round->number() == 0) return std::nullopt;
   if (!round->wait().Lasts(now)) return std::nullopt;
@@ -34,6 +41,25 @@ void Lane::Start(RoundNumber at, std::optional<uint64_t> start_chain, SampleProg
   samples.committed = std::move(committed);
   undelivered.reset();
   early.reset();
+}
+
+bool Lane::Use(const Placements& placements, const RoundPlacement& of_next) {
+  if (placed && placement == of_next) return true;
+  placement = of_next;
+  return Place(placements);
+}
+
+bool Lane::Place(const Placements& placements) {
+  shares = Shares();
+  placed = true;
+  if (placement.number != 0) {
+    const Placement* known = placements.Find(placement.number);
+    if (known == nullptr) return false;
+    placed = placement.layout <= layout.version();
+    if (placed) shares = Shares(*known, layout, placement.layout);
+  }
+  if (round.has_value() && index.has_value()) round->Place(Id());
+  return true;
 }
 
 void Lane::StartAtLayout() {
@@ -57,6 +83,9 @@ void Lane::Forget() {
   in_session = laid_out = false;
   layout = Layout();
   window = 0;
+  placement = {};
+  shares = Shares();
+  placed = true;
   layout_round = 0;
   asked_to_let_go.reset();
   let_go.reset();
@@ -73,6 +102,10 @@ void Lane::EndSession() {
   known_optimizer = 0;
   early.reset();
   settlement.EndSession();
+  // Those of the next session follow with its layout.
+  placement = {};
+  shares = Shares();
+  placed = true;
   samples.returning.Clear();
   if (samples.request.has_value()) samples.request->sent = false;
   if (report.has_value()) report->sent = false;

@@ -19,7 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "client/core/lane_id.h"
 #include "client/core/layout.h"
+#include "client/core/placements.h"
 #include "client/core/round.h"
 #include "client/core/samples.h"
 #include "client/core/settlement.h"
@@ -46,7 +48,7 @@ struct Lane {
 
   RoundNumber next() const { return last_verdict + 1; }
   // REQUIRES: it has an index.
-  LaneId Id() const { return {handle, *index, name, layout}; }
+  LaneId Id() const { return {handle, *index, name, layout, shares}; }
   // The round in flight, if it has this number; else nullptr.
   Round* InFlight(RoundNumber number) {
     return round.has_value() && round->number() == number ? &*round : nullptr;
@@ -54,6 +56,8 @@ struct Lane {
   // The round in flight, if the trainer waits for it and the aggregator knows it.
   std::optional<RoundWait> TrainerWaits(absl::Time now) const;
   std::string Where() const;  // "Lane g, round 7", for errors.
+  // Its placement was not sent in this session.
+  Finding UnknownPlacement() const;
   // Why a call of the trainer is refused: the lane and its round, then `why`.
   Error RefuseCall(ErrorCode code, const std::string& why) const;
   // For a hello; nullopt without a history.
@@ -76,6 +80,10 @@ struct Lane {
   // Whether the worker has let the lane go since its last verdict, so that the lane may be gone. To
   // become a member where it is changes nothing about that.
   bool HasLetGo() const { return let_go.has_value() && (!started || *let_go == last_verdict); }
+  // Its next round is placed like this. Returns whether the placement is known.
+  bool Use(const Placements& placements, const RoundPlacement& of_next);
+  // Likewise, after the placement or the layout has changed.
+  bool Place(const Placements& placements);
   // Starts at the round of the layout, unless the start is already known.
   void StartAtLayout();
   // The worker takes part in no further round: results that it has not requested are not needed.
@@ -96,6 +104,9 @@ struct Lane {
   bool laid_out = false;    // It has sent the whole layout in answer to a registration.
   Layout layout;
   uint64_t window = 0;           // With which a round starts.
+  RoundPlacement placement;      // That of the next round,
+  Shares shares;                 // and what follows from it.
+  bool placed = true;            // All tensors of the placement are known, so the shares are right.
   RoundNumber layout_round = 0;  // From the last layout.
 
   // History. Meaningful once it is started.
@@ -125,9 +136,9 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(handle, name, kind, tensors, by_name, index, in_session, laid_out, layout,
-                    window, layout_round, started, last_verdict, chain, verdicts, settlement,
-                    samples, report, round, undelivered, early, known_optimizer, asked_again,
-                    claimed, asked_to_let_go, let_go, finished);
+                    window, placement, shares, placed, layout_round, started, last_verdict, chain,
+                    verdicts, settlement, samples, report, round, undelivered, early,
+                    known_optimizer, asked_again, claimed, asked_to_let_go, let_go, finished);
   }
 };
 

@@ -129,6 +129,7 @@ void RegisterAgain(Lane& lane, const Scope& scope) {
   lane.in_session = false;
   lane.round->Stop(scope);
   lane.round->EndSession();
+  lane.round->Place(lane.Id());
   SendRegister(lane, scope);
 }
 
@@ -147,6 +148,7 @@ Finding OnLayout(Lane& lane, const Scope& scope, const LaneLayout& layout) {
               Extend(lane.layout, layout.first, layout.tensors, scope.config.max_tensors);
   if (!fits && anew) {
     lane.layout = Layout();
+    lane.placed = false;  // Its shares were those of the former layout.
     lane.settlement.EndSession();
     for (RegisteredTensor& tensor : lane.tensors) tensor.index.reset();
     if (lane.round.has_value()) lane.round->ForgetIndexes(scope);
@@ -168,6 +170,7 @@ Finding OnLayout(Lane& lane, const Scope& scope, const LaneLayout& layout) {
   lane.in_session = true;
   lane.window = layout.window;
   lane.layout_round = layout.round;
+  if (!lane.Use(scope.placements, layout.placement)) return lane.UnknownPlacement();
   if (lane.round.has_value() && (!lane.round->begin_sent() || lane.round->push().window() == 0)) {
     lane.round->SetWindow(lane.window);
   }

@@ -83,7 +83,12 @@ void RequestResultsNow(Lane& lane, const Scope& scope) {
 std::string Obstacle(const Lane& lane, const Scope& scope) {
   if (!scope.welcomed) return ", and the aggregator is not connected";
   if (!scope.pause.empty()) return absl::StrCat("; ", absl::StripSuffix(scope.pause, "."));
-  if (const auto why = scope.streams.Trouble(); !why.empty()) return absl::StrCat("; ", why);
+  if (const ShardStreams* troubled = scope.streams.Troubled(); troubled != nullptr) {
+    if (troubled->shard().shard == kCoordinatorShard)
+      return absl::StrCat("; ", troubled->Trouble());
+    return absl::StrCat("; for worker ", scope.config.worker, " of job ", scope.config.job, ", ",
+                        troubled->Trouble());
+  }
   const std::string& held_up_by = lane.round->wait().held_up_by();
   return held_up_by.empty() ? "" : absl::StrCat("; it waits for ", held_up_by);
 }
@@ -156,7 +161,8 @@ Error Take(Lane& lane, const Scope& scope, const PushTensors& push) {
 Error Take(Lane& lane, const Scope& scope, const PushMore& more) {
   if (!lane.round.has_value()) return {};
   // The lane may have no index any more: its name was let go, and is registered again.
-  for (const PushMore::Part& part : more.parts) lane.round->PushMore(lane.layout, part);
+  const LaneId id{lane.handle, lane.index.value_or(0), lane.name, lane.layout, lane.shares};
+  for (const PushMore::Part& part : more.parts) lane.round->PushMore(id, part);
   Advance(lane, scope);
   return {};
 }
@@ -285,9 +291,9 @@ void OnOpen(Lane& lane, const Scope& scope, const OpenRound& open) {
 
 void OnCredit(Lane& lane, const Scope& scope, const Credit& credit) {
   Round* round = lane.InFlight(credit.round);
-  const uint64_t before = scope.streams.in_flight();
+  const Streams::Loads before = scope.streams.InFlight();
   if (round != nullptr) round->OnCredit(scope, lane.Id(), credit);
-  scope.streams.Acknowledged(before - scope.streams.in_flight(), scope.now);
+  scope.streams.Acknowledged(before, scope.now);
   // A window that arrived without a frame is the initial window of a round.
   if (credit.acked.empty() && credit.refused.empty())
     lane.window = std::max(lane.window, credit.window);
@@ -326,7 +332,7 @@ void LoseStream(Lane& lane, const Scope& scope, uint32_t stream) {
 }
 
 void Advance(Lane& lane, const Scope& scope) {
-  if (!scope.welcomed || !lane.in_session) return;
+  if (!scope.welcomed || !lane.in_session || !lane.placed) return;
   lane.settlement.PumpSupply(scope, lane.Id());
   AdvanceSamples(lane, scope);
   AdvanceReport(lane, scope);

@@ -84,6 +84,7 @@ void Pass(Lane& lane, const Scope& scope, const VerdictRecord& record) {
   Round* round = lane.InFlight(record.round);
   if (round == nullptr) return AnswerLetGo(lane, scope);
   round->Postpone(scope, lane.next());
+  round->Place(lane.Id());
   round->SetWindow(lane.window);
   Advance(lane, scope);
 }

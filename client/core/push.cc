@@ -20,7 +20,7 @@ void Push::Add(TensorHandle handle, uint64_t bytes, uint32_t chunks, Digest dige
 }
 
 void Push::Grow(TensorHandle handle, uint32_t chunks, Digest digest,
-                std::optional<double> squared_norm, const Layout& layout) {
+                std::optional<double> squared_norm, const LaneId& lane) {
   const auto it = order_.find(handle);
   if (it == order_.end()) return;
   Tensor& tensor = tensors_[it->second];
@@ -28,7 +28,7 @@ void Push::Grow(TensorHandle handle, uint32_t chunks, Digest digest,
   if (chunks <= before || chunks > ChunkCount(tensor.bytes)) return;
   SetReady(tensor, chunks, digest, squared_norm);
   if (!tensor.index.has_value()) return;
-  MakeReady(tensor, {tensor.base + before, tensor.base + chunks}, layout);
+  MakeReady(tensor, {tensor.base + before, tensor.base + chunks}, lane);
 }
 
 void Push::SetReady(Tensor& tensor, uint32_t chunks, Digest digest,
@@ -49,31 +49,53 @@ std::optional<double> Push::SquaredNorm() const {
   return sum;
 }
 
-void Push::SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout) {
+void Push::SetIndex(TensorHandle handle, TensorIndex index, const LaneId& lane) {
   const uint32_t position = order_.at(handle);
   Tensor& tensor = tensors_[position];
   tensor.index = index;
   by_index_.emplace(index, position);
   --waiting_;
   unsent_.Add(NumbersOf(tensor));
-  MakeReady(tensor, NumbersOf(tensor), layout);
+  MakeReady(tensor, NumbersOf(tensor), lane);
 }
 
-void Push::MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout) {
+void Push::MakeReady(const Tensor& tensor, Interval numbers, const LaneId& lane) {
   numbers.end = std::min(numbers.end, tensor.base + tensor.chunks);
   if (numbers.begin >= numbers.end) return;
-  if (!pull_) {
-    ready_.Add(numbers);
-    return;
-  }
-  const uint64_t flat = layout.FirstChunk(*tensor.index);
+  if (!pull_) return AddReady(tensor, numbers, lane);
+  const uint64_t flat = lane.layout.FirstChunk(*tensor.index);
   const Interval in_layout{flat + numbers.begin - tensor.base, flat + numbers.end - tensor.base};
-  ready_.Remove(numbers);
+  for (auto& [shard, to] : by_shard_) to.ready.Remove(numbers);
   held_.Add(numbers);
   for (const Interval& part : wanted_.Inside(in_layout)) {
     const Interval wanted{part.begin - flat + tensor.base, part.end - flat + tensor.base};
     held_.Remove(wanted);
-    ready_.Add(wanted);
+    AddReady(tensor, wanted, lane);
+  }
+}
+
+void Push::AddReady(const Tensor& tensor, Interval numbers, const LaneId& lane) {
+  const ChunkRange range{*tensor.index, static_cast<uint32_t>(numbers.begin - tensor.base),
+                         static_cast<uint32_t>(numbers.size())};
+  lane.shares.Split(lane.layout, range, [&](ShardId shard, const ChunkRange& part) {
+    const uint64_t begin = tensor.base + part.first;
+    by_shard_[shard].ready.Add({begin, begin + part.count});
+  });
+}
+
+void Push::Place(const LaneId& lane) {
+  std::vector<Interval> ready;
+  for (auto& [shard, to] : by_shard_) {
+    for (const Interval& run : to.ready.Runs()) ready.push_back(run);
+    to.ready.Clear();
+  }
+  for (Interval run : ready) {
+    while (!run.empty()) {
+      const Tensor& tensor = TensorOf(run.begin);
+      const Interval part{run.begin, std::min(run.end, NumbersOf(tensor).end)};
+      AddReady(tensor, part, lane);
+      run.begin = part.end;
+    }
   }
 }
 
@@ -102,6 +124,7 @@ void Push::ReleaseUnacked(Interval numbers, Streams& streams) {
     for (const Interval& part : unacked_[stream].Remove(numbers)) {
       const uint64_t bytes = BytesOf(part);
       unacked_bytes_ -= bytes;
+      by_shard_[streams.ShardOf(stream)].unacked_bytes -= bytes;
       streams.Release(stream, bytes);
     }
   }
@@ -109,7 +132,7 @@ void Push::ReleaseUnacked(Interval numbers, Streams& streams) {
 
 void Push::MarkDone(Interval numbers, Streams& streams) {
   ReleaseUnacked(numbers, streams);
-  ready_.Remove(numbers);
+  for (auto& [shard, to] : by_shard_) to.ready.Remove(numbers);
   held_.Remove(numbers);
   unsent_.Remove(numbers);
 }
@@ -117,53 +140,60 @@ void Push::MarkDone(Interval numbers, Streams& streams) {
 void Push::EndSession() {
   unacked_.clear();
   unacked_bytes_ = 0;
+  by_shard_.clear();
   pull_ = false;
   wanted_.Clear();
   held_.Clear();
   for (const Tensor& tensor : tensors_) {
     if (!tensor.index.has_value()) continue;
-    ready_.Add({tensor.base, tensor.base + tensor.chunks});
+    // Until the next session says where; see Place.
+    by_shard_[kCoordinatorShard].ready.Add({tensor.base, tensor.base + tensor.chunks});
     unsent_.Add(NumbersOf(tensor));
   }
 }
 
-void Push::Acknowledge(const Layout& layout, const ChunkRange& range, Streams& streams) {
-  if (const auto numbers = Numbers(layout, range)) MarkDone(*numbers, streams);
+void Push::Acknowledge(const LaneId& lane, const ChunkRange& range, Streams& streams) {
+  if (const auto numbers = Numbers(lane.layout, range)) MarkDone(*numbers, streams);
 }
 
-void Push::Refuse(const Layout& layout, const ChunkRange& range, Streams& streams) {
-  const auto numbers = Numbers(layout, range);
+void Push::Refuse(const LaneId& lane, const ChunkRange& range, Streams& streams) {
+  const auto numbers = Numbers(lane.layout, range);
   if (!numbers.has_value()) return;
   ReleaseUnacked(*numbers, streams);
-  MakeReady(TensorOf(numbers->begin), *numbers, layout);
+  MakeReady(TensorOf(numbers->begin), *numbers, lane);
 }
 
-void Push::TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams) {
+void Push::TakeBack(const LaneId& lane, const ChunkRange& range, Streams& streams) {
   // The aggregator requests chunks anew, also of a tensor that is not pushed yet.
-  if (layout.Contains(range)) wanted_.Remove(layout.Chunks(range));
-  Refuse(layout, range, streams);
+  if (lane.layout.Contains(range)) wanted_.Remove(lane.layout.Chunks(range));
+  Refuse(lane, range, streams);
+}
+
+void Push::HoldReady() {
+  for (auto& [shard, to] : by_shard_) {
+    for (const Interval& run : to.ready.Runs()) held_.Add(run);
+    to.ready.Clear();
+  }
 }
 
 void Push::EnterPull() {
   if (pull_) return;
   pull_ = true;
-  for (const Interval& run : ready_.Runs()) held_.Add(run);
-  ready_.Clear();
+  HoldReady();
 }
 
 void Push::RestartPull() {
   if (!pull_) return;
   wanted_.Clear();
-  for (const Interval& run : ready_.Runs()) held_.Add(run);
-  ready_.Clear();
+  HoldReady();
 }
 
-void Push::Want(const Layout& layout, const ChunkRange& range) {
-  if (!layout.Contains(range)) return;
-  wanted_.Add(layout.Chunks(range));
-  const auto numbers = Numbers(layout, range);
+void Push::Want(const LaneId& lane, const ChunkRange& range) {
+  if (!lane.layout.Contains(range)) return;
+  wanted_.Add(lane.layout.Chunks(range));
+  const auto numbers = Numbers(lane.layout, range);
   if (!numbers.has_value()) return;
-  for (const Interval& part : held_.Remove(*numbers)) ready_.Add(part);
+  for (const Interval& part : held_.Remove(*numbers)) AddReady(TensorOf(part.begin), part, lane);
 }
 
 std::vector<Interval> Push::TakeUnacked(uint32_t stream, Streams& streams) {
@@ -173,6 +203,7 @@ std::vector<Interval> Push::TakeUnacked(uint32_t stream, Streams& streams) {
     while (!run.empty()) {
       const Interval part{run.begin, std::min(run.end, NumbersOf(TensorOf(run.begin)).end)};
       unacked_bytes_ -= BytesOf(part);
+      by_shard_[streams.ShardOf(stream)].unacked_bytes -= BytesOf(part);
       streams.Release(stream, BytesOf(part));
       parts.push_back(part);
       run.begin = part.end;
@@ -182,15 +213,15 @@ std::vector<Interval> Push::TakeUnacked(uint32_t stream, Streams& streams) {
   return parts;
 }
 
-void Push::LoseStream(const Layout& layout, uint32_t stream, Streams& streams) {
+void Push::LoseStream(const LaneId& lane, uint32_t stream, Streams& streams) {
   for (const Interval& part : TakeUnacked(stream, streams)) {
-    MakeReady(TensorOf(part.begin), part, layout);
+    MakeReady(TensorOf(part.begin), part, lane);
   }
 }
 
 void Push::Stop(Streams& streams) {
   for (uint32_t stream = 0; stream < unacked_.size(); ++stream) TakeUnacked(stream, streams);
-  ready_.Clear();
+  for (auto& [shard, to] : by_shard_) to.ready.Clear();
   held_.Clear();
   unsent_.Clear();
 }
@@ -198,20 +229,20 @@ void Push::Stop(Streams& streams) {
 void Push::ForgetIndexes(Streams& streams) {
   Stop(streams);
   EndSession();
-  ready_.Clear();
+  by_shard_.clear();
   unsent_.Clear();
   by_index_.clear();
   for (Tensor& tensor : tensors_) tensor.index.reset();
   waiting_ = static_cast<uint32_t>(tensors_.size());
 }
 
-// The chunks of the next frame: the first that are ready, whole tensors as far as they fit, and of
-// each tensor chunks that follow each other.
-std::vector<Interval> Push::NextFrame(const Scope& scope) const {
+// The chunks of the next frame: the first of the shard that are ready, whole tensors as far as they
+// fit, and of each tensor chunks that follow each other.
+std::vector<Interval> Push::NextFrame(const Scope& scope, ShardId shard, const ToShard& to) const {
   std::vector<Interval> parts;  // Each within one tensor.
-  const uint64_t most = scope.streams.FrameChunks(scope.frame.chunks) * kChunkBytes;
+  const uint64_t most = scope.streams.FrameChunks(shard, scope.frame.chunks) * kChunkBytes;
   uint64_t bytes = 0;
-  for (Interval run = ready_.First(); !run.empty(); run = ready_.FirstFrom(run.end)) {
+  for (Interval run = to.ready.First(); !run.empty(); run = to.ready.FirstFrom(run.end)) {
     while (!run.empty()) {
       const Tensor& tensor = TensorOf(run.begin);
       if (parts.size() == scope.frame.tensors) return parts;
@@ -233,48 +264,71 @@ std::vector<Interval> Push::NextFrame(const Scope& scope) const {
   return parts;
 }
 
-bool Push::CanGrow(const Scope& scope, const std::vector<Interval>& frame, uint64_t bytes) const {
+bool Push::CanGrow(const Scope& scope, const LaneId& lane, ShardId shard,
+                   const std::vector<Interval>& frame, uint64_t bytes) const {
   const uint64_t next = frame.back().end;
   if (growing_ == 0 || next >= chunks_ ||
-      bytes >= scope.streams.FrameChunks(scope.frame.chunks) * kChunkBytes) {
+      bytes >= scope.streams.FrameChunks(shard, scope.frame.chunks) * kChunkBytes) {
     return false;
   }
   const Tensor& tensor = TensorOf(next);
   if (frame.size() == scope.frame.tensors && tensor.base > frame.back().begin) return false;
-  return next >= tensor.base + tensor.chunks;
+  if (next < tensor.base + tensor.chunks) return false;
+  // The chunk may be another shard's; that of a tensor without an index is not known yet.
+  if (!tensor.index.has_value()) return true;
+  const ChunkRange chunk{*tensor.index, static_cast<uint32_t>(next - tensor.base), 1};
+  return lane.shares.Head(lane.layout, chunk).first == shard;
 }
 
-void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round) {
-  while (!ready_.empty()) {
-    const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame.chunks);
-    if (!stream.has_value()) return;
-    std::vector<Interval> parts = NextFrame(scope);
-    uint64_t bytes = 0;
-    for (const Interval& part : parts) bytes += BytesOf(part);
-    // Fewer messages cost less than the time until the frame is full.
-    if (CanGrow(scope, parts, bytes)) return;
-    // Frames are cut to the window only when nothing else could open it.
-    while (unacked_bytes_ + bytes > window_) {
-      Interval& last = parts.back();
-      if (unacked_bytes_ > 0 || (parts.size() == 1 && last.size() == 1)) return;
-      bytes -= BytesOf({last.end - 1, last.end});
-      if (--last.end == last.begin) parts.pop_back();
-    }
-    if (!scope.streams.MaySend(bytes, scope.frame.chunks)) return;
-    unacked_.resize(scope.streams.size());
-    for (const Interval& part : parts) {
-      ready_.Remove(part);
-      unsent_.Remove(part);
-      unacked_[*stream].Add(part);
-    }
-    unacked_bytes_ += bytes;
-    scope.streams.Charge(*stream, bytes, scope.now);
-    scope.actions.push_back(FrameOf(parts, *stream, lane, index, round));
+void Push::Pump(const Scope& scope, const LaneId& lane, RoundNumber round) {
+  // In turns, so that no shard waits for all frames of another.
+  for (bool sent = true; sent;) {
+    sent = false;
+    for (auto& [shard, to] : by_shard_) sent |= SendFrame(scope, lane, round, shard, to);
   }
 }
 
-SendContribution Push::FrameOf(const std::vector<Interval>& parts, uint32_t stream, LaneHandle lane,
-                               LaneIndex index, RoundNumber round) const {
+bool Push::HasRoom(const Scope& scope, const LaneId& lane, const ToShard& to,
+                   uint64_t bytes) const {
+  if (unacked_bytes_ + bytes > window_) return false;
+  if (to.unacked_bytes == 0) return true;
+  const uint64_t frame = scope.frame.chunks * kChunkBytes;
+  return to.unacked_bytes + bytes <= std::max(window_ / lane.shares.left(), frame);
+}
+
+bool Push::SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, ShardId shard,
+                     ToShard& to) {
+  if (to.ready.empty()) return false;
+  const std::optional<uint32_t> stream = scope.streams.Pick(shard, scope.frame.chunks);
+  if (!stream.has_value()) return false;
+  std::vector<Interval> parts = NextFrame(scope, shard, to);
+  uint64_t bytes = 0;
+  for (const Interval& part : parts) bytes += BytesOf(part);
+  // Fewer messages cost less than the time until the frame is full.
+  if (CanGrow(scope, lane, shard, parts, bytes)) return false;
+  // Frames are cut to the window only when nothing else could open it.
+  while (!HasRoom(scope, lane, to, bytes)) {
+    Interval& last = parts.back();
+    if (unacked_bytes_ > 0 || (parts.size() == 1 && last.size() == 1)) return false;
+    bytes -= BytesOf({last.end - 1, last.end});
+    if (--last.end == last.begin) parts.pop_back();
+  }
+  if (!scope.streams.MaySend(shard, bytes, scope.frame.chunks)) return false;
+  unacked_.resize(scope.streams.size());
+  for (const Interval& part : parts) {
+    to.ready.Remove(part);
+    unsent_.Remove(part);
+    unacked_[*stream].Add(part);
+  }
+  unacked_bytes_ += bytes;
+  to.unacked_bytes += bytes;
+  scope.streams.Charge(*stream, bytes, scope.now);
+  scope.actions.push_back(FrameOf(parts, *stream, lane, round));
+  return true;
+}
+
+SendContribution Push::FrameOf(const std::vector<Interval>& parts, uint32_t stream,
+                               const LaneId& lane, RoundNumber round) const {
   // The search for a tensor costs more than a comparison, so each is searched once, before the
   // sort.
   std::vector<std::pair<ChunkRange, TensorHandle>> of_tensors;
@@ -287,7 +341,7 @@ SendContribution Push::FrameOf(const std::vector<Interval>& parts, uint32_t stre
   }
   std::sort(of_tensors.begin(), of_tensors.end(),
             [](const auto& a, const auto& b) { return a.first.tensor < b.first.tensor; });
-  SendContribution send{stream, lane, {}, index, round, {}};
+  SendContribution send{stream, lane.handle, {}, lane.index, round, {}};
   send.tensors.reserve(of_tensors.size());
   send.ranges.reserve(of_tensors.size());
   for (const auto& [range, handle] : of_tensors) {

@@ -4,13 +4,15 @@
 // aggregator and the loss of a stream change that.
 //
 // Pushed chunks are numbered in the order in which they are to be sent: tensors in the order of
-// their push, chunks in order inside. Each is in exactly one of these states:
+// their push, chunks in order inside. Each shard gets frames of its own chunks and has an equal
+// part of the window, so one that is slow or cannot be reached holds up no chunk of another. Each
+// chunk is in exactly one of these states:
 //
 //   state     leaves it when                           goes to
 //   --------  ---------------------------------------  ---------------------------------
 //   waiting   the tensor has its index, and the chunk  ready, or held (pull mode)
 //             can be sent
-//   ready     a frame takes it, the window has room    unacked, charged to a stream
+//   ready     a frame takes it, the window has room    unacked, charged to a stream of the shard
 //   held      pull mode: the aggregator wants it       ready
 //   unacked   acknowledged                             done
 //             refused, or its stream is lost           ready, or held
@@ -28,7 +30,7 @@
 #include <tuple>
 #include <vector>
 
-#include "client/core/layout.h"
+#include "client/core/lane_id.h"
 #include "client/core/streams.h"
 #include "protocol/intervals.h"
 
@@ -43,9 +45,9 @@ class Push {
            std::optional<double> squared_norm);
   // Its first `chunks` can be sent. Nothing if that is known.
   void Grow(TensorHandle handle, uint32_t chunks, Digest digest, std::optional<double> squared_norm,
-            const Layout& layout);
+            const LaneId& lane);
   // The tensor has got its index. REQUIRES: it was added, and had no index.
-  void SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout);
+  void SetIndex(TensorHandle handle, TensorIndex index, const LaneId& lane);
   bool Has(TensorHandle handle) const { return order_.count(handle) > 0; }
 
   // ---- the aggregator's side
@@ -54,23 +56,25 @@ class Push {
   // requests it again.
   void EndSession();
   void SetWindow(uint64_t window) { window_ = window; }
-  void Acknowledge(const Layout& layout, const ChunkRange& range, Streams& streams);
-  void Refuse(const Layout& layout, const ChunkRange& range, Streams& streams);
+  // The lane's chunks are held by other shards from now on. What is in flight stays that.
+  void Place(const LaneId& lane);
+  void Acknowledge(const LaneId& lane, const ChunkRange& range, Streams& streams);
+  void Refuse(const LaneId& lane, const ChunkRange& range, Streams& streams);
   // The aggregator has dropped chunks that it acknowledged: they are sent again, in pull mode when
   // requested again.
-  void TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams);
+  void TakeBack(const LaneId& lane, const ChunkRange& range, Streams& streams);
   void EnterPull();
   // The round is reduced again: in pull mode, the aggregator requests chunks anew.
   void RestartPull();
-  void Want(const Layout& layout, const ChunkRange& range);
-  void LoseStream(const Layout& layout, uint32_t stream, Streams& streams);
+  void Want(const LaneId& lane, const ChunkRange& range);
+  void LoseStream(const LaneId& lane, uint32_t stream, Streams& streams);
   // The round needs no more chunks of the tensor.
   void Stop(Streams& streams);
   // The lane's indexes were given anew: every tensor waits for its index again.
   void ForgetIndexes(Streams& streams);
 
   // Sends the chunks that may be sent.
-  void Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round);
+  void Pump(const Scope& scope, const LaneId& lane, RoundNumber round);
 
   // Every pushed chunk has been sent, or was with the aggregator already, in this session.
   bool AllSentOnce() const { return waiting_ == 0 && growing_ == 0 && unsent_.empty(); }
@@ -96,11 +100,18 @@ class Push {
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
   auto Fields() const {
-    return std::tie(tensors_, order_, by_index_, waiting_, growing_, ready_, held_, unsent_,
+    return std::tie(tensors_, order_, by_index_, waiting_, growing_, by_shard_, held_, unsent_,
                     unacked_, wanted_, pull_, window_, unacked_bytes_, chunks_, bytes_, digest_);
   }
 
  private:
+  // What goes to one shard.
+  struct ToShard {
+    IntervalSet ready;
+    uint64_t unacked_bytes = 0;
+    auto Fields() const { return std::tie(ready, unacked_bytes); }
+  };
+
   // The numbers of the range's chunks; nothing when its tensor was not pushed.
   std::optional<Interval> Numbers(const Layout& layout, const ChunkRange& range) const;
   const Tensor& TensorOf(uint64_t number) const;
@@ -108,13 +119,22 @@ class Push {
   Interval NumbersOf(const Tensor& tensor) const {
     return {tensor.base, tensor.base + ChunkCount(tensor.bytes)};
   }
-  std::vector<Interval> NextFrame(const Scope& scope) const;
+  std::vector<Interval> NextFrame(const Scope& scope, ShardId shard, const ToShard& to) const;
   // Whether the frame has room for the chunk that follows it, which cannot be sent yet.
-  bool CanGrow(const Scope& scope, const std::vector<Interval>& frame, uint64_t bytes) const;
-  SendContribution FrameOf(const std::vector<Interval>& parts, uint32_t stream, LaneHandle lane,
-                           LaneIndex index, RoundNumber round) const;
+  bool CanGrow(const Scope& scope, const LaneId& lane, ShardId shard,
+               const std::vector<Interval>& frame, uint64_t bytes) const;
+  // Whether so many more bytes for the shard are within the window.
+  bool HasRoom(const Scope& scope, const LaneId& lane, const ToShard& to, uint64_t bytes) const;
+  // Sends the next frame of a shard, if it may be sent.
+  bool SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, ShardId shard,
+                 ToShard& to);
+  SendContribution FrameOf(const std::vector<Interval>& parts, uint32_t stream, const LaneId& lane,
+                           RoundNumber round) const;
   // Those of the chunks that can be sent.
-  void MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout);
+  void MakeReady(const Tensor& tensor, Interval numbers, const LaneId& lane);
+  // All of them, each to the shard that holds it.
+  void AddReady(const Tensor& tensor, Interval numbers, const LaneId& lane);
+  void HoldReady();  // In pull mode: until they are wanted.
   void SetReady(Tensor& tensor, uint32_t chunks, Digest digest,
                 const std::optional<double>& squared_norm);
   // Takes the chunks out of every set; afterwards they count as done.
@@ -128,9 +148,9 @@ class Push {
   std::map<TensorIndex, uint32_t> by_index_;  // Position in tensors_.
   uint32_t waiting_ = 0;                      // Tensors without an index.
   uint32_t growing_ = 0;                      // Tensors with chunks that cannot be sent yet.
-  IntervalSet ready_;
+  std::map<ShardId, ToShard> by_shard_;
   IntervalSet held_;
-  IntervalSet unsent_;                // Not sent yet in this session; a part of ready_ and held_.
+  IntervalSet unsent_;                // Not sent yet in this session; a part of ready and held_.
   std::vector<IntervalSet> unacked_;  // By stream.
   IntervalSet wanted_;                // Pull mode: by flat number of the layout.
   bool pull_ = false;

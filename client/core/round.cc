@@ -19,7 +19,7 @@ bool Round::Apply(RoundInput input) {
 void Round::SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor,
                      TensorIndex index) {
   if (push_.Has(tensor)) {
-    push_.SetIndex(tensor, index, lane.layout);
+    push_.SetIndex(tensor, index, lane);
     return;
   }
   const auto it = skipped_.find(tensor);
@@ -31,24 +31,24 @@ void Round::SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor
 void Round::OnCredit(const Scope& scope, const LaneId& lane, const Credit& credit) {
   push_.SetWindow(credit.window);
   for (const ChunkRange& range : credit.acked) {
-    push_.Acknowledge(lane.layout, range, scope.streams);
+    push_.Acknowledge(lane, range, scope.streams);
   }
-  for (const ChunkRange& range : credit.refused) push_.Refuse(lane.layout, range, scope.streams);
+  for (const ChunkRange& range : credit.refused) push_.Refuse(lane, range, scope.streams);
 }
 
 void Round::OnPull(const Scope& scope, const LaneId& lane, const Pull& pull) {
   push_.SetWindow(pull.window);
   push_.EnterPull();
   for (const ChunkRange& range : pull.discarded) {
-    push_.TakeBack(lane.layout, range, scope.streams);
+    push_.TakeBack(lane, range, scope.streams);
   }
-  for (const ChunkRange& range : pull.wanted) push_.Want(lane.layout, range);
+  for (const ChunkRange& range : pull.wanted) push_.Want(lane, range);
 }
 
 void Round::OnRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart) {
   push_.SetWindow(restart.window);
   push_.RestartPull();
-  for (const ChunkRange& range : restart.redo) push_.TakeBack(lane.layout, range, scope.streams);
+  for (const ChunkRange& range : restart.redo) push_.TakeBack(lane, range, scope.streams);
   if (!prepared_) return;
   // The aggregator may have adopted the value without ever receiving this contribution.
   prepared_ = false;
@@ -58,7 +58,7 @@ void Round::OnRestart(const Scope& scope, const LaneId& lane, const AttemptResta
 void Round::OnOpen(const Scope& scope, const LaneId& lane, const OpenRound& open) {
   push_.SetWindow(open.window);
   prepared_ = open.phase == RoundPhase::kPrepared;
-  for (const ChunkRange& range : open.have) push_.Acknowledge(lane.layout, range, scope.streams);
+  for (const ChunkRange& range : open.have) push_.Acknowledge(lane, range, scope.streams);
 }
 
 void Round::EndSession() {
@@ -94,7 +94,7 @@ void Round::Advance(const Scope& scope, const LaneId& lane) {
   if (!scope.welcomed || state_ == RoundState::kDecided) return;
   if (!begin_sent_) SendBegin(scope, lane);
   if (prepared_ || IsWithdrawn()) return;
-  push_.Pump(scope, lane.handle, lane.index, number_);
+  push_.Pump(scope, lane, number_);
   if (push_.AllSentOnce() && Apply(RoundInput::kAllSent)) {
     SendCommit(scope, lane);
   } else if (state_ == RoundState::kCommitting) {

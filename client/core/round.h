@@ -207,8 +207,8 @@ class Round {
   void SetNumber(RoundNumber number) { number_ = number; }
 
   // ---- also after it: the trainer's call may overlap with those of other threads
-  void PushMore(const Layout& layout, const client::PushMore::Part& part) {
-    push_.Grow(part.tensor, part.chunks, part.digest, part.squared_norm, layout);
+  void PushMore(const LaneId& lane, const client::PushMore::Part& part) {
+    push_.Grow(part.tensor, part.chunks, part.digest, part.squared_norm, lane);
   }
 
   // Sends a withdrawal to the aggregator, if it has received the round in this session.
@@ -218,6 +218,8 @@ class Round {
   // A pushed or skipped tensor now has its index.
   void SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor, TensorIndex index);
   void SetWindow(uint64_t window) { push_.SetWindow(window); }
+  // The lane's chunks are on other shards now.
+  void Place(const LaneId& lane) { push_.Place(lane); }
   void OnCredit(const Scope& scope, const LaneId& lane, const Credit& credit);
   void OnPull(const Scope& scope, const LaneId& lane, const Pull& pull);
   void OnPrepared() {
@@ -230,7 +232,7 @@ class Round {
 
   void EndSession();
   void LoseStream(const Scope& scope, const LaneId& lane, uint32_t stream) {
-    push_.LoseStream(lane.layout, stream, scope.streams);
+    push_.LoseStream(lane, stream, scope.streams);
   }
   void ForgetIndexes(const Scope& scope);
   // Its round ended without it: everything is sent again, for round `number`.

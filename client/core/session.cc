@@ -96,15 +96,37 @@ void Session::Configure(absl::Time now, const Welcome& welcome, std::vector<Acti
   knows_steps_ = (welcome.features & kFeatureGlobalBatch) != 0;
   heartbeat_ = std::clamp(welcome.heartbeat, kShortestHeartbeat, kLongestHeartbeat);
   next_beat_ = now + heartbeat_;
-  for (uint32_t i = 0; i < streams_.size(); ++i) {
-    actions.push_back(OpenStream{i, token_, absl::ZeroDuration()});
+  OpenStreams(kCoordinatorShard, actions);
+}
+
+void Session::AddShard(const PlacedShard& shard, std::vector<Action>& actions) {
+  streams_.Add(shard);
+  OpenStreams(shard.shard, actions);
+}
+
+void Session::RemoveShard(ShardId shard, const std::string& reason, std::vector<Action>& actions) {
+  const uint32_t first = streams_.First(shard);
+  for (uint32_t i = 0; i < streams_.each(); ++i) {
+    actions.push_back(CloseStream{first + i, reason});
   }
+  streams_.Remove(shard);
+}
+
+void Session::OpenStreams(ShardId shard, std::vector<Action>& actions) const {
+  const uint32_t first = streams_.First(shard);
+  for (uint32_t i = 0; i < streams_.each(); ++i) {
+    actions.push_back(Open(first + i, absl::ZeroDuration()));
+  }
+}
+
+OpenStream Session::Open(uint32_t stream, absl::Duration delay) const {
+  return {stream, token_, delay, streams_.Of(stream).shard(), stream % streams_.each()};
 }
 
 void Session::StreamDown(const Config& config, absl::Time now, uint32_t stream,
                          const std::string& reason, std::vector<Action>& actions) {
   const uint32_t failures = streams_.Down(stream, now, config.backoff_limit, reason);
-  actions.push_back(OpenStream{stream, token_, Backoff(config, (failures - 1) * config.addresses)});
+  actions.push_back(Open(stream, Backoff(config, (failures - 1) * config.addresses)));
 }
 
 void Session::Beat(absl::Time now, std::vector<RoundWait> waits, std::vector<Action>& actions) {

@@ -105,6 +105,11 @@ class Session {
   // The settings of the session in the welcome. REQUIRES: welcomed().
   void Configure(absl::Time now, const Welcome& welcome, std::vector<Action>& actions);
 
+  // A shard has come, or is gone. REQUIRES: welcomed(), and nothing is in flight to one that is
+  // gone.
+  void AddShard(const PlacedShard& shard, std::vector<Action>& actions);
+  void RemoveShard(ShardId shard, const std::string& reason, std::vector<Action>& actions);
+
   void StreamUp(uint32_t stream, absl::Time now) { streams_.Up(stream, now); }
   void StreamDown(const Config& config, absl::Time now, uint32_t stream, const std::string& reason,
                   std::vector<Action>& actions);
@@ -128,6 +133,8 @@ class Session {
  private:
   // Between half of the backoff after `failures` and all of it.
   absl::Duration Backoff(const Config& config, uint32_t failures);
+  void OpenStreams(ShardId shard, std::vector<Action>& actions) const;
+  OpenStream Open(uint32_t stream, absl::Duration delay) const;
 
   SessionPhase phase_ = SessionPhase::kNew;
   Streams streams_;

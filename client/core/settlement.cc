@@ -2,6 +2,8 @@
 
 #include "client/core/settlement.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -216,24 +218,41 @@ void Settlement::OnSupply(const Scope& scope, const LaneId& lane, const Supply& 
   PumpSupply(scope, lane);
 }
 
+// Each shard gets the chunks that it holds; those of a shard without a stream wait for one.
 void Settlement::PumpSupply(const Scope& scope, const LaneId& lane) {
   if (to_supply_.empty()) return;
-  const std::optional<uint32_t> stream = scope.streams.Pick(scope.frame.chunks);
+  std::map<ShardId, std::vector<ChunkRange>> by_shard;
+  for (const Interval& run : to_supply_.Runs()) {
+    for (const ChunkRange& range : lane.layout.Ranges(FlatOf(run))) {
+      lane.shares.Split(lane.layout, range, [&](ShardId shard, const ChunkRange& part) {
+        by_shard[shard].push_back(part);
+      });
+    }
+  }
+  for (const auto& [shard, ranges] : by_shard) SupplyTo(scope, lane, shard, ranges);
+}
+
+void Settlement::SupplyTo(const Scope& scope, const LaneId& lane, ShardId shard,
+                          const std::vector<ChunkRange>& ranges) {
+  const std::optional<uint32_t> stream = scope.streams.Pick(shard, scope.frame.chunks);
   if (!stream.has_value()) return;
   supplied_.resize(scope.streams.size());
-  const std::vector<Interval> runs = to_supply_.Runs();
-  std::vector<ChunkRange> all;
-  for (const Interval& run : runs) {
-    const std::vector<ChunkRange> ranges = lane.layout.Ranges(FlatOf(run), scope.frame.chunks);
-    all.insert(all.end(), ranges.begin(), ranges.end());
+  std::vector<ChunkRange> cut;
+  for (ChunkRange range : ranges) {
+    const Interval chunks = lane.layout.Chunks(range);
+    supplied_[*stream].Add(chunks);
+    to_supply_.Remove(chunks);
+    for (; range.count > scope.frame.chunks; range.first += scope.frame.chunks) {
+      cut.push_back({range.tensor, range.first, scope.frame.chunks});
+      range.count -= scope.frame.chunks;
+    }
+    cut.push_back(range);
   }
-  for (ChunkRanges& ranges :
-       lane.layout.Frames(all, scope.frame.chunks * kChunkBytes, scope.frame.tensors)) {
+  for (ChunkRanges& frame :
+       lane.layout.Frames(cut, scope.frame.chunks * kChunkBytes, scope.frame.tensors)) {
     scope.actions.push_back(
-        SendSupply{*stream, lane.handle, lane.index, held_round_, held_ballot_, std::move(ranges)});
+        SendSupply{*stream, lane.handle, lane.index, held_round_, held_ballot_, std::move(frame)});
   }
-  for (const Interval& run : runs) supplied_[*stream].Add(run);
-  to_supply_.Clear();
 }
 
 void Settlement::LoseStream(uint32_t stream) {

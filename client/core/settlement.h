@@ -35,7 +35,7 @@
 #include <tuple>
 #include <vector>
 
-#include "client/core/layout.h"
+#include "client/core/lane_id.h"
 #include "client/core/streams.h"
 #include "protocol/bitmap.h"
 #include "protocol/intervals.h"
@@ -54,14 +54,6 @@ enum class Consequence : uint8_t {
 struct Finding {
   Consequence consequence = Consequence::kNone;
   Error error;
-};
-
-// The names of the lane, for messages, actions and errors.
-struct LaneId {
-  LaneHandle handle = 0;
-  LaneIndex index = 0;
-  const std::string& name;
-  const Layout& layout;
 };
 
 class Settlement {
@@ -108,6 +100,8 @@ class Settlement {
   void Unprepare();
   void Expect(const Layout& layout);
   void SendNeed(const Scope& scope, const LaneId& lane) const;
+  void SupplyTo(const Scope& scope, const LaneId& lane, ShardId shard,
+                const std::vector<ChunkRange>& ranges);
   Finding Complete(const Scope& scope, const LaneId& lane);
   Finding Evaluate(const Scope& scope, const LaneId& lane);
 

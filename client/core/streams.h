@@ -1,7 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The data streams of a session: which are up, their loads, when a lost one is opened again, and
-// how much may be on its way over all of them.
+// The data streams of a session, by the shard at which they end.
 // Also the context that every part of the core has during one Step.
 //
 // Thread contract: a plain value.
@@ -9,6 +8,7 @@
 #ifndef BASIN_CLIENT_CORE_STREAMS_H_
 #define BASIN_CLIENT_CORE_STREAMS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,117 +16,157 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 #include "client/core/action.h"
 #include "client/core/config.h"
-#include "client/core/link.h"
+#include "client/core/placements.h"
+#include "client/core/shard_streams.h"
 
 namespace basin::client {
 
-// Where frames may go. A frame is charged to its stream until it is acknowledged.
+// A row of streams for each shard: for the coordinator's own always, which is the first row, and
+// for others from Add to Remove. The number of a stream is that of its row times the streams of a
+// row, plus its number there; a removed shard leaves its row to one that comes later.
 class Streams {
  public:
   Streams(uint32_t count, bool follows_link)
-      : follows_link_(follows_link), streams_(count == 0 ? 1 : count) {}
+      : each_(std::max(count, 1u)), follows_link_(follows_link) {
+    rows_.emplace_back(ShardStreams(PlacedShard{}, each_, follows_link));
+  }
 
-  uint32_t size() const { return static_cast<uint32_t>(streams_.size()); }
-  bool IsUp(uint32_t stream) const { return stream < size() && streams_[stream].up; }
-
-  // The stream that is up and has the least unacknowledged bytes, the lowest of equals; the lowest
-  // one on a link that needs no more. For frames of at most `most` chunks.
-  std::optional<uint32_t> Pick(uint32_t most) const {
-    const bool lowest = follows_link_ && link_.NeedsOneStream(most);
-    std::optional<uint32_t> best;
-    for (uint32_t i = 0; i < size(); ++i) {
-      if (!streams_[i].up) continue;
-      if (!best.has_value() || streams_[i].unacked < streams_[*best].unacked) best = i;
-      if (lowest) break;
+  // ---- shards
+  // Null: it has no streams.
+  const ShardStreams* Find(ShardId shard) const {
+    const auto row = Row(shard);
+    return row == rows_.end() ? nullptr : &**row;
+  }
+  bool Has(ShardId shard) const { return Find(shard) != nullptr; }
+  // By row.
+  std::vector<ShardId> Shards() const {
+    std::vector<ShardId> shards;
+    for (const auto& row : rows_) {
+      if (row.has_value()) shards.push_back(row->shard().shard);
     }
-    return best;
+    return shards;
   }
-  uint64_t unacked(uint32_t stream) const { return streams_[stream].unacked; }
-  uint64_t in_flight() const { return in_flight_; }
+  // REQUIRES: !Has(shard.shard).
+  void Add(const PlacedShard& shard) {
+    auto row = std::find_if(rows_.begin(), rows_.end(),
+                            [](const auto& taken) { return !taken.has_value(); });
+    if (row == rows_.end()) row = rows_.emplace(row);
+    row->emplace(shard, each_, follows_link_);
+  }
+  // REQUIRES: Has(shard), which is not the coordinator's own, and its streams carry no load.
+  void Remove(ShardId shard) { rows_[First(shard) / each_].reset(); }
+  // The number of its first stream. REQUIRES: Has(shard).
+  uint32_t First(ShardId shard) const {
+    return static_cast<uint32_t>(Row(shard) - rows_.begin()) * each_;
+  }
+  uint32_t each() const { return each_; }  // Streams of a shard.
+
+  // ---- streams
+  // All numbers are below it, also those that were in use before in this session.
+  uint32_t size() const { return static_cast<uint32_t>(rows_.size()) * each_; }
+  // Whether a shard has this stream.
+  bool Names(uint32_t stream) const { return stream < size() && rows_[stream / each_].has_value(); }
+  bool IsUp(uint32_t stream) const { return Names(stream) && Of(stream).IsUp(stream % each_); }
+  // REQUIRES: Names(stream), here and below.
+  ShardId ShardOf(uint32_t stream) const { return Of(stream).shard().shard; }
+  uint64_t unacked(uint32_t stream) const { return Of(stream).unacked(stream % each_); }
   void Charge(uint32_t stream, uint64_t bytes, absl::Time now) {
-    if (follows_link_) link_.Sent(bytes, in_flight_, now);
-    streams_[stream].unacked += bytes;
-    in_flight_ += bytes;
+    Of(stream).Charge(stream % each_, bytes, now);
   }
-  void Release(uint32_t stream, uint64_t bytes) {
-    streams_[stream].unacked -= bytes;
-    in_flight_ -= bytes;
+  void Release(uint32_t stream, uint64_t bytes) { Of(stream).Release(stream % each_, bytes); }
+  void Up(uint32_t stream, absl::Time now) { Of(stream).Up(stream % each_, now); }
+  // See ShardStreams.
+  uint32_t Down(uint32_t stream, absl::Time now, absl::Duration stable, const std::string& reason) {
+    return Of(stream).Down(stream % each_, now, stable, reason);
   }
-  // So many of the bytes that were released have arrived.
-  void Acknowledged(uint64_t bytes, absl::Time now) {
-    if (follows_link_) link_.Acknowledged(bytes, now);
+  const ShardStreams& Of(uint32_t stream) const { return *rows_[stream / each_]; }
+  ShardStreams& Of(uint32_t stream) { return *rows_[stream / each_]; }
+
+  // ---- frames for a shard; see ShardStreams. One without streams gets none.
+  std::optional<uint32_t> Pick(ShardId shard, uint32_t most) const {
+    const auto row = Row(shard);
+    if (row == rows_.end()) return std::nullopt;
+    const std::optional<uint32_t> stream = (*row)->Pick(most);
+    if (!stream.has_value()) return std::nullopt;
+    return static_cast<uint32_t>(row - rows_.begin()) * each_ + *stream;
   }
-  // Whether frames follow the link from now on.
-  void FollowLink(bool follows) { follows_link_ = follows; }
-  // The largest frame to send now, and whether one may be sent. All for an aggregator that takes
-  // frames of at most `most` chunks.
-  uint32_t FrameChunks(uint32_t most) const {
-    return follows_link_ ? link_.FrameChunks(most) : most;
+  // REQUIRES: Has(shard), here and below.
+  uint32_t FrameChunks(ShardId shard, uint32_t most) const {
+    return (*Row(shard))->FrameChunks(most);
   }
-  bool MaySend(uint64_t bytes, uint32_t most) {
-    if (!follows_link_ || link_.MaySend(bytes, in_flight_, most)) return true;
-    held_back_ = true;
-    return false;
+  bool MaySend(ShardId shard, uint64_t bytes, uint32_t most) {
+    return Of(First(shard)).MaySend(bytes, most);
   }
+
+  // ---- all of them
+  // Bytes on their way to each shard, by row.
+  using Loads = absl::InlinedVector<uint64_t, 4>;
+  Loads InFlight() const {
+    Loads bytes;
+    for (const auto& row : rows_) bytes.push_back(row.has_value() ? row->in_flight() : 0);
+    return bytes;
+  }
+  // What is no longer on its way since `before` has arrived.
+  void Acknowledged(const Loads& before, absl::Time now) {
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (rows_[i].has_value()) rows_[i]->Acknowledged(before[i] - rows_[i]->in_flight(), now);
+    }
+  }
+  // Whether frames for the coordinator's own shard follow its link from now on. Those for others
+  // travel anyway.
+  void FollowLink(bool follows) { rows_.front()->FollowLink(follows); }
   // Whether a frame has been held back that need not be any longer. Forgets it.
   bool TakeHeldBack(uint32_t most) {
-    if (!held_back_) return false;
-    held_back_ = false;
-    return MaySend(FrameChunks(most) * kChunkBytes, most);
+    bool any = false;
+    for (auto& row : rows_) any |= row.has_value() && row->TakeHeldBack(most);
+    return any;
   }
-  const Link& link() const { return link_; }
-
-  void Up(uint32_t stream, absl::Time now) {
-    streams_[stream].up = true;
-    streams_[stream].up_since = now;
-    why_down_.clear();
-  }
-  // Returns how often in a row the stream was lost, itself included; one that stayed up for
-  // `stable` starts a new row.
-  uint32_t Down(uint32_t stream, absl::Time now, absl::Duration stable, const std::string& reason) {
-    why_down_ = reason;
-    Stream& down = streams_[stream];
-    if (down.up && now - down.up_since >= stable) down.failures = 0;
-    down.up = false;
-    return ++down.failures;
-  }
-  // All streams have ended, and with them their loads.
+  // All streams have ended, and with them their loads and the shards.
   void Reset() {
-    streams_.assign(streams_.size(), Stream{});
-    in_flight_ = 0;
-    held_back_ = false;
-    why_down_.clear();
+    rows_.resize(1);
+    rows_.front()->Reset();
   }
-
-  // Why nothing can be sent, as a part of a sentence; empty while a stream is up, and before one
-  // has failed.
+  // The first shard to which nothing can be sent; null while all have a stream that is up, and
+  // before one has failed.
+  const ShardStreams* Troubled() const {
+    for (const auto& row : rows_) {
+      if (row.has_value() && !row->Trouble().empty()) return &*row;
+    }
+    return nullptr;
+  }
+  // Why, as a part of a sentence; empty for none.
   std::string Trouble() const {
-    if (why_down_.empty() || Pick(1).has_value()) return "";
-    return absl::StrCat("no data stream to the aggregator is open: ", why_down_);
+    const ShardStreams* troubled = Troubled();
+    return troubled == nullptr ? "" : troubled->Trouble();
   }
 
-  auto Fields() const {
-    return std::tie(follows_link_, streams_, in_flight_, held_back_, link_, why_down_);
+  // Likewise, about a shard beside the coordinator's own that cannot be reached.
+  std::string Unreachable() const {
+    for (const auto& row : rows_) {
+      if (!row.has_value() || row->shard().shard == kCoordinatorShard) continue;
+      if (!row->WhyUnreachable().empty()) return row->Trouble();
+    }
+    return "";
   }
+
+  auto Fields() const { return std::tie(each_, follows_link_, rows_); }
 
  private:
-  struct Stream {
-    bool up = false;
-    uint64_t unacked = 0;
-    uint32_t failures = 0;
-    absl::Time up_since;
-    auto Fields() const { return std::tie(up, unacked, failures, up_since); }
-  };
+  using Rows = std::vector<std::optional<ShardStreams>>;
+
+  Rows::const_iterator Row(ShardId shard) const {
+    return std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) {
+      return row.has_value() && row->shard().shard == shard;
+    });
+  }
+
+  uint32_t each_;
   bool follows_link_;
-  std::vector<Stream> streams_;
-  uint64_t in_flight_ = 0;  // The sum of their loads.
-  bool held_back_ = false;  // A frame waits for what is in flight.
-  Link link_;
-  std::string why_down_;  // The reason of the last failure since a stream came up.
+  Rows rows_;
 };
 
 // The most that one frame may have.
@@ -145,6 +185,7 @@ struct Scope {
   bool knows_steps;          // ... also in steps of a global batch.
   const std::string& pause;  // Why the job is paused, as a sentence; empty when it is not.
   FrameLimit frame;
+  const Placements& placements;
   Streams& streams;
   std::vector<Action>& actions;
 

@@ -90,8 +90,10 @@ class Connector {
   virtual ~Connector() = default;
   virtual std::shared_ptr<SessionChannel> OpenSession(
       std::shared_ptr<SessionListener> listener) = 0;
-  // Each on a connection of its own. The channel presents token and number (Bind).
-  virtual std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
+  // Each on a connection of its own, to the aggregator of the session or to another shard, with the
+  // same credentials. The channel presents token and number (Bind).
+  virtual std::shared_ptr<StreamChannel> OpenStream(uint32_t number, SessionToken token,
+                                                    const PlacedShard& shard,
                                                     std::shared_ptr<StreamListener> listener) = 0;
   // The features of the protocol that its channels add to those of the core.
   virtual uint64_t features() const { return 0; }

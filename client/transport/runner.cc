@@ -187,7 +187,8 @@ void Runner::OpenDue(absl::Time now) {
     stream.open_at = absl::InfiniteFuture();
     stream.connection = ++connections_;
     stream.channel = dependencies_.connector->OpenStream(
-        i, stream.token, std::make_shared<Data>(stream.connection, i, dependencies_.post));
+        stream.number, stream.token, stream.shard,
+        std::make_shared<Data>(stream.connection, i, dependencies_.post));
   }
 }
 
@@ -756,8 +757,9 @@ void Runner::PublishView() {
   // A lost stream is opened again at once. It often goes just before its session does, and always
   // when the worker leaves.
   std::string stream_trouble;
-  if (stream_refused_ && leave_waiters_.empty()) {
-    stream_trouble = core_.session().streams().Trouble();
+  if (leave_waiters_.empty()) {
+    const Streams& streams = core_.session().streams();
+    stream_trouble = stream_refused_ ? streams.Trouble() : streams.Unreachable();
   }
   const std::optional<ExpectedRank> expected = core_.expected();
   if (!(view_.trouble == core_.trouble()) || view_.draining != core_.draining() ||

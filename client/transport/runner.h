@@ -199,7 +199,10 @@ class Runner {
     std::shared_ptr<StreamChannel> channel;
     uint64_t connection = 0;
     absl::Time open_at = absl::InfiniteFuture();
+    // How it is opened.
     SessionToken token = 0;
+    PlacedShard shard;
+    uint32_t number = 0;
   };
   // The round in flight, from begin until its outcome is delivered.
   struct RoundShell {
@@ -273,6 +276,7 @@ class Runner {
   void Do(const OpenSession& open);
   void Do(const CloseSession& close);
   void Do(const OpenStream& open);
+  void Do(const CloseStream& close);
   void Do(const Send& send);
   void Do(const SendContribution& send);
   void Do(const SendSupply& send);
@@ -361,7 +365,7 @@ class Runner {
   std::shared_ptr<SessionChannel> session_;
   uint64_t session_connection_ = 0;
   absl::Time open_session_at_ = absl::InfiniteFuture();
-  std::vector<Stream> streams_;
+  std::vector<Stream> streams_;  // Grows with the shards.
   bool stream_refused_ = false;  // One did not come up, and none has since.
 
   std::map<LaneHandle, LaneShell> lanes_;

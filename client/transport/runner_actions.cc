@@ -89,9 +89,18 @@ void Runner::CloseConnections() {
 }
 
 void Runner::Do(const OpenStream& open) {
+  if (open.stream >= streams_.size()) streams_.resize(open.stream + 1);
   Stream& stream = streams_[open.stream];
   stream.open_at = now_ + open.delay;
   stream.token = open.token;
+  stream.shard = open.shard;
+  stream.number = open.number;
+}
+
+void Runner::Do(const CloseStream& close) {
+  Stream& stream = streams_[close.stream];
+  if (stream.channel != nullptr) stream.channel->Close();
+  stream = Stream();
 }
 
 void Runner::Do(const Send& send) {

@@ -11,6 +11,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "basin/v1/session.pb.h"
+#include "basin/v1/shard.pb.h"
 #include "google/protobuf/message.h"
 #include "proto/wire/checker.h"
 #include "proto/wire/slice_reader.h"
@@ -84,6 +85,8 @@ class Shapes {
   Shapes() {
     Add(*v1::ToAggregator::descriptor());
     Add(*v1::ToWorker::descriptor());
+    Add(*v1::FromShard::descriptor());
+    Add(*v1::ToShard::descriptor());
   }
 
   const Shape& Of(const Descriptor& type) const { return *shapes_.at(&type); }
@@ -242,6 +245,8 @@ uint32_t MostEntries(const FieldDescriptor& list) {
       {"basin.v1.Welcome.open", kMaxLanes},
       {"basin.v1.Welcome.verdicts", kMaxLanes},
       {"basin.v1.Welcome.placement", kMaxLanes},
+      {"basin.v1.Placement.shards", kMaxShards},
+      {"basin.v1.Placement.lost", kMaxShards},
       {"basin.v1.MembershipChanged.start", kMaxLanes},
       {"basin.v1.Credit.acked", kMaxRanges},
       {"basin.v1.Credit.refused", kMaxRanges},
@@ -252,6 +257,25 @@ uint32_t MostEntries(const FieldDescriptor& list) {
       {"basin.v1.Supply.ranges", kMaxRanges},
       {"basin.v1.Batch.messages", kMaxBatchMessages},
       {"basin.v1.Batch.frames", kMaxBatchFrames},
+      {"basin.v1.ShardEvents.events", kMaxShardEntries},
+      {"basin.v1.ShardFrameReceived.ranges", kMaxRunsPerFrame},
+      {"basin.v1.ShardFrameReceived.digests", kMaxChunksInRuns},
+      {"basin.v1.ShardReduceDone.ranges", kMaxRunsPerFrame},
+      {"basin.v1.ShardReduceDone.digests", kMaxChunksInRuns},
+      {"basin.v1.ShardReduceDone.squared_norms", 2 * kMaxChunksInRuns},
+      {"basin.v1.ShardSteps.steps", kMaxShardEntries},
+      {"basin.v1.ShardStep.actions", kMaxStepActions},
+      {"basin.v1.ShardNameTensors.tensors", kMaxTensors},
+      {"basin.v1.ShardKeepChunks.ranges", kMaxRunsPerFrame},
+      {"basin.v1.ShardDiscardChunks.ranges", kMaxRanges},
+      {"basin.v1.ShardStartAttempt.contributors", kMaxWorkers},
+      {"basin.v1.ShardReduce.ranges", kMaxRunsPerFrame},
+      {"basin.v1.ShardReduce.skipped", kMaxWorkers},
+      {"basin.v1.ShardRoute.ranges", kMaxRunsPerFrame},
+      {"basin.v1.ShardRoute.streams", kMaxWorkers},
+      {"basin.v1.ShardPublish.routes", kMaxRanges},
+      {"basin.v1.ShardRelayResult.ranges", kMaxRunsPerFrame},
+      {"basin.v1.ShardForgetFrames.frames", kMaxRanges},
   };
   const auto found = most->find(list.full_name());
   return found == most->end() ? 0 : found->second;

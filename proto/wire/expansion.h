@@ -27,7 +27,8 @@ namespace basin::wire {
 inline constexpr uint64_t kMaxExpandedBytes = uint64_t{512} << 20;
 
 // At least the bytes that it takes; not all of it is looked at once these are more than
-// kMaxExpandedBytes. REQUIRES: `type` is ToAggregator or ToWorker.
+// kMaxExpandedBytes. REQUIRES: `type` is ToAggregator, ToWorker, FromShard or
+// ToShard.
 absl::StatusOr<uint64_t> ExpandedBytes(std::string_view bytes,
                                        const google::protobuf::Descriptor& type);
 

@@ -426,6 +426,15 @@ LetGo Decode(const v1::LetGo& in, Checker& checker) {
   return {DecodeLane("lane", in.lane(), checker), in.round()};
 }
 
+void Encode(const ShardUnreachable& in, v1::ShardUnreachable* out) {
+  out->set_shard(in.shard);
+  out->set_why(EncodeText(in.why));
+}
+
+ShardUnreachable Decode(const v1::ShardUnreachable& in, Checker& checker) {
+  return {checker.Required("shard", in.shard()), DecodeText(in.why())};
+}
+
 namespace {
 
 // Where each alternative goes in the oneof.
@@ -453,6 +462,7 @@ struct PutToAggregator {
   void operator()(const ReturnSamples& in) { Encode(in, out->mutable_return_samples()); }
   void operator()(const ReportBatch& in) { Encode(in, out->mutable_report_batch()); }
   void operator()(const LetGo& in) { Encode(in, out->mutable_let_go()); }
+  void operator()(const ShardUnreachable& in) { Encode(in, out->mutable_shard_unreachable()); }
 };
 
 ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
@@ -501,6 +511,8 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
       return DecodeField("report_batch", in.report_batch(), checker);
     case v1::ToAggregator::kLetGo:
       return DecodeField("let_go", in.let_go(), checker);
+    case v1::ToAggregator::kShardUnreachable:
+      return DecodeField("shard_unreachable", in.shard_unreachable(), checker);
     case v1::ToAggregator::kBatch:
       checker.Fail("batch", "is not allowed here; a single message is expected");
       return {};

@@ -2,6 +2,8 @@
 //
 // Messages from the aggregator to a worker.
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "basin/v1/session.pb.h"
 #include "google/protobuf/arena.h"
@@ -12,6 +14,66 @@
 #include "proto/wire/types.h"
 
 namespace basin::wire {
+
+void Encode(const PlacedShard& in, v1::PlacedShard* out) {
+  out->set_shard(in.shard);
+  out->set_name(in.name);
+  out->set_endpoint(in.endpoint);
+}
+
+PlacedShard Decode(const v1::PlacedShard& in, Checker& checker) {
+  PlacedShard out{in.shard(), in.name(), in.endpoint()};
+  if (in.shard() == kCoordinatorShard) return out;
+  checker.Worker("name", in.name());
+  checker.Required("endpoint", in.endpoint());
+  checker.AtMost("size(endpoint)", in.endpoint().size(), kMaxEndpointBytes);
+  return out;
+}
+
+void Encode(const Placement& in, v1::Placement* out) {
+  out->set_number(in.number);
+  out->set_least_bytes(in.least_bytes);
+  for (const PlacedShard& shard : in.shards) Encode(shard, out->add_shards());
+  for (const ShardId shard : in.lost) out->add_lost(shard);
+}
+
+Placement Decode(const v1::Placement& in, Checker& checker) {
+  Placement out;
+  out.number = checker.Required("number", in.number());
+  out.least_bytes = in.least_bytes();
+  checker.Count("shards", static_cast<size_t>(in.shards_size()), kMaxShards);
+  out.shards = DecodeList("shards", in.shards(), checker);
+  if (out.shards.empty()) checker.Fail("shards", "is required");
+  std::set<ShardId> left;
+  for (const PlacedShard& shard : out.shards) {
+    if (!left.insert(shard.shard).second) {
+      checker.Fail("shards", absl::StrCat("has shard ", shard.shard, " twice"));
+    }
+  }
+  for (const ShardId shard : in.lost()) {
+    if (left.erase(shard) == 0) {
+      checker.Fail("lost", absl::StrCat("has shard ", shard,
+                                        ", which is not in the list, or was lost before"));
+    }
+    out.lost.push_back(shard);
+  }
+  if (left.empty() && !out.shards.empty()) checker.Fail("lost", "has all shards");
+  return out;
+}
+
+namespace {
+
+void EncodePlacement(const RoundPlacement& in, v1::RoundPlacement* out) {
+  out->set_number(in.number);
+  out->set_layout(in.layout);
+}
+
+}  // namespace
+
+RoundPlacement Decode(const v1::RoundPlacement& in, Checker& checker) {
+  return {checker.Required("number", in.number()),
+          checker.AtMost("layout", in.layout(), kMaxTensors)};
+}
 
 void Encode(const OpenRound& in, v1::OpenRound* out) {
   out->set_lane(in.lane);
@@ -41,6 +103,7 @@ void Encode(const LaneLayout& in, v1::LaneLayout* out) {
   for (const TensorSpec& spec : in.tensors) Encode(spec, out->add_tensors());
   out->set_round(in.round);
   out->set_window(in.window);
+  if (in.placement.number != 0) EncodePlacement(in.placement, out->mutable_placement());
 }
 
 LaneLayout Decode(const v1::LaneLayout& in, Checker& checker) {
@@ -53,6 +116,7 @@ LaneLayout Decode(const v1::LaneLayout& in, Checker& checker) {
   checker.AtMost("first + size(tensors)", uint64_t{in.first()} + out.tensors.size(), kMaxTensors);
   out.round = in.round();
   out.window = in.window();
+  if (in.has_placement()) out.placement = DecodeField("placement", in.placement(), checker);
   return out;
 }
 
@@ -81,6 +145,7 @@ void Encode(const Welcome& in, v1::Welcome* out) {
   out->set_contract_version(in.contract_version);
   out->set_features(in.features);
   out->set_job_runs(in.job_runs);
+  for (const Placement& placement : in.placements) Encode(placement, out->add_placement());
 }
 
 namespace {
@@ -90,13 +155,6 @@ using google::protobuf::Arena;
 // Features that the protocol reserves and this version does not support.
 void RefuseFeatures(const v1::Welcome& in, Checker& checker) {
   if (!in.redirect().empty()) checker.Fail("redirect", "is not in use in this session");
-  if (in.placement_size() > 1) checker.Fail("placement", "of several parts is not in use");
-  for (const v1::Placement& placement : in.placement()) {
-    if (placement.lane() != 0 || placement.first() != 0 || placement.count() != 0 ||
-        !placement.endpoint().empty()) {
-      checker.Fail("placement", "elsewhere is not in use in this session");
-    }
-  }
 }
 
 }  // namespace
@@ -122,6 +180,12 @@ Welcome Decode(const v1::Welcome& in, Checker& checker) {
   out.contract_version = checker.Required("contract_version", in.contract_version());
   out.features = in.features();
   out.job_runs = in.job_runs();
+  checker.Count("placement", static_cast<size_t>(in.placement_size()), kMaxLanes);
+  for (int i = 0; i < in.placement_size(); ++i) {
+    if (in.placement(i).number() == 0) continue;
+    const Checker::Scope scope(checker, "placement", i);
+    out.placements.push_back(Decode(in.placement(i), checker));
+  }
   RefuseFeatures(in, checker);
   return out;
 }
@@ -132,12 +196,14 @@ void Encode(const StartRound& in, v1::StartRound* out) {
   out->set_round(in.round);
   out->set_chain(in.chain);
   if (in.committed.epoch.exists()) Encode(in.committed, out->mutable_committed());
+  if (in.placement.number != 0) EncodePlacement(in.placement, out->mutable_placement());
 }
 
 StartRound Decode(const v1::StartRound& in, Checker& checker) {
   StartRound out{checker.Name("lane", in.lane()), DecodeLane("index", in.index(), checker),
                  checker.Required("round", in.round()), in.chain()};
   if (in.has_committed()) out.committed = DecodeField("committed", in.committed(), checker);
+  if (in.has_placement()) out.placement = DecodeField("placement", in.placement(), checker);
   return out;
 }
 
@@ -239,6 +305,7 @@ void Encode(const Verdict& in, v1::Verdict* out) {
   out->set_lane(in.lane);
   Encode(in.record, out->mutable_record());
   if (in.donor) out->set_donor(*in.donor);
+  if (in.placement.number != 0) EncodePlacement(in.placement, out->mutable_placement());
 }
 
 Verdict Decode(const v1::Verdict& in, Checker& checker) {
@@ -246,6 +313,7 @@ Verdict Decode(const v1::Verdict& in, Checker& checker) {
   out.lane = DecodeLane("lane", in.lane(), checker);
   out.record = DecodeRequired("record", in.has_record(), in.record(), checker);
   if (in.has_donor()) out.donor = checker.Worker("donor", in.donor());
+  if (in.has_placement()) out.placement = DecodeField("placement", in.placement(), checker);
   return out;
 }
 
@@ -398,6 +466,7 @@ struct PutToWorker {
   void operator()(const BatchReported& in) { Encode(in, out->mutable_batch_reported()); }
   void operator()(const LetGo& in) { Encode(in, out->mutable_let_go()); }
   void operator()(const LaneGone& in) { Encode(in, out->mutable_lane_gone()); }
+  void operator()(const Placement& in) { Encode(in, out->mutable_placement()); }
 };
 
 ToWorker Take(const v1::ToWorker& in, Checker& checker) {
@@ -442,6 +511,8 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
       return DecodeField("let_go", in.let_go(), checker);
     case v1::ToWorker::kLaneGone:
       return DecodeField("lane_gone", in.lane_gone(), checker);
+    case v1::ToWorker::kPlacement:
+      return DecodeField("placement", in.placement(), checker);
     case v1::ToWorker::kBatch:
       checker.Fail("batch", "is not allowed here; a single message is expected");
       return {};

@@ -103,7 +103,8 @@ inline constexpr size_t kMaxEndpointBytes = 300;
 
 inline constexpr uint32_t kMaxWorkers = 10000;  // Per job.
 inline constexpr uint32_t kMaxTrainers = kMaxWorkers * kMaxRanks;
-inline constexpr uint32_t kMaxLanes = 4096;  // Per job, at one time.
+inline constexpr uint32_t kMaxShards = 1024;  // With the coordinator.
+inline constexpr uint32_t kMaxLanes = 4096;   // Per job, at one time.
 // An index is given once, so a job may use so many names one after another.
 inline constexpr uint32_t kMaxLaneIndexes = uint32_t{1} << 30;
 inline constexpr uint32_t kMaxTensors = 65536;  // Per lane.
@@ -116,6 +117,10 @@ inline constexpr uint32_t kMaxRanges = 65536;  // Chunk ranges in one message.
 inline constexpr uint32_t kMaxSampleRanges = 4096;
 // Bounds what is committed in a lane: a hole for each worker that is behind, and some more.
 inline constexpr uint32_t kMaxLedgerRanges = 16384;
+// Between a coordinator and a shard: events or steps of one message, and actions of one step. More
+// than come of what one turn of a loop handles.
+inline constexpr uint32_t kMaxShardEntries = 4096;
+inline constexpr uint32_t kMaxStepActions = 65536;
 // The most positions that one worker holds: many batches ahead.
 inline constexpr uint64_t kMaxLeasedSamples = uint64_t{1} << 24;
 inline constexpr uint32_t kMaxRememberedVerdicts = 2;  // Per lane, by each worker.

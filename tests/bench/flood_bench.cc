@@ -83,8 +83,8 @@ class Wire : public Transport {
     Source& source = SourceOf(session);
     if (source.session == session) source.ended = true;
   }
-  void AcceptStream(StreamId stream, SessionId session) override {
-    queues_.AcceptStream(stream, session);
+  void AcceptStream(StreamId stream, SessionId session, const JobName& job) override {
+    queues_.AcceptStream(stream, session, job);
   }
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override {
     queues_.Send(streams, frame);

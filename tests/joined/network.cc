@@ -162,7 +162,7 @@ class Network::Connector : public client::Connector {
   }
 
   std::shared_ptr<client::StreamChannel> OpenStream(
-      uint32_t stream, SessionToken token,
+      uint32_t stream, SessionToken token, const PlacedShard&,
       std::shared_ptr<client::StreamListener> listener) override {
     auto link = std::make_shared<Link>();
     link->worker = worker_;
@@ -212,7 +212,7 @@ void Network::CloseSession(aggregator::SessionId session) {
   }
 }
 
-void Network::AcceptStream(aggregator::StreamId stream, aggregator::SessionId) {
+void Network::AcceptStream(aggregator::StreamId stream, aggregator::SessionId, const JobName&) {
   MutexLock lock(mutex_);
   const LinkPtr link = Find(stream);
   if (link == nullptr) return;

@@ -55,7 +55,8 @@ class Network : public aggregator::Transport {
   // ---- aggregator::Transport
   void Send(absl::Span<const aggregator::SessionId> sessions, const ToWorker& message) override;
   void CloseSession(aggregator::SessionId session) override;
-  void AcceptStream(aggregator::StreamId stream, aggregator::SessionId session) override;
+  void AcceptStream(aggregator::StreamId stream, aggregator::SessionId session,
+                    const JobName& job) override;
   void Send(absl::Span<const aggregator::StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(aggregator::StreamId stream, const absl::Status& why) override;
   void Consumed(uint64_t connection, uint64_t bytes) override;

@@ -140,7 +140,7 @@ TEST_F(Tokens, Fault_S2_ADataStreamNeedsAGrantForTheJobOfItsSession) {
 
   client::GrpcConnector theirs(address, {}, {}, {}, File("theirs"));
   const auto stranger = std::make_shared<client::DataEars>();
-  const auto refused = theirs.OpenStream(0, welcome->token, stranger);
+  const auto refused = theirs.OpenStream(0, welcome->token, PlacedShard{}, stranger);
   EXPECT_THAT(stranger->down.Await().value_or(""),
               AllOf(HasSubstr("PERMISSION_DENIED"), Not(HasSubstr("other"))));
   EXPECT_EQ(stranger->up.size(), 0u);
@@ -150,7 +150,7 @@ TEST_F(Tokens, Fault_S2_ADataStreamNeedsAGrantForTheJobOfItsSession) {
                              HasSubstr("wrong_job"), HasSubstr("for jobs other*"))));
 
   const auto owner = std::make_shared<client::DataEars>();
-  const auto accepted = mine.OpenStream(0, welcome->token, owner);
+  const auto accepted = mine.OpenStream(0, welcome->token, PlacedShard{}, owner);
   EXPECT_TRUE(owner->up.Await().value_or(false));
 
   // A stream ends when the grant for its job goes, even if its holder may train in others.

@@ -254,6 +254,13 @@ LAYERS = (
         links=("absl::",),
     ),
     Layer(
+        "aggregator/shard/wire",
+        uses=("protocol", "proto", "aggregator/core", "aggregator/engine"),
+        headers=("absl/", "google/protobuf/"),
+        links=("absl::", "protobuf::"),
+        messages=True,
+    ),
+    Layer(
         "aggregator/transport",
         uses=(
             "protocol",
@@ -262,9 +269,30 @@ LAYERS = (
             "aggregator/auth",
             "aggregator/core",
             "aggregator/engine",
+            "aggregator/shard/wire",
         ),
         headers=("absl/", "nlohmann/", *_GRPC_HEADERS),
         links=("absl::", "nlohmann_json::", "Threads::", *_GRPC_LINKS),
+        messages=True,
+    ),
+    Layer(
+        "aggregator/shard",
+        uses=(
+            "protocol",
+            "proto",
+            "kernels",
+            "runtime",
+            "accelerator",
+            "aggregator/auth",
+            "aggregator/core",
+            "aggregator/engine",
+            "aggregator/shard/wire",
+            "aggregator/transport",
+            # The call to the coordinator is one as those of a worker.
+            "client/transport",
+        ),
+        headers=("absl/", *_GRPC_HEADERS),
+        links=("absl::", "Threads::", *_GRPC_LINKS),
         messages=True,
     ),
     Layer(

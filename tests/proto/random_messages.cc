@@ -400,11 +400,33 @@ void RandomMessages::Fill(ReportBatch* out) {
 
 void RandomMessages::Fill(LetGo* out) { *out = {Lane(), Number()}; }
 
+void RandomMessages::Fill(ShardUnreachable* out) {
+  *out = {static_cast<ShardId>(1 + UpTo(UINT32_MAX - 1)), Coin() ? Text() : ""};
+}
+
 // ---- aggregator -> worker
+
+void RandomMessages::Fill(Placement* out) {
+  const auto shards = static_cast<ShardId>(1 + Below(4));
+  *out = {Round(), Number(), {}, {}};
+  for (ShardId shard = 0; shard < shards; ++shard) {
+    if (shard == 0) {
+      out->shards.emplace_back();
+    } else {
+      out->shards.push_back({shard, Label(), "host:29600"});
+      if (Coin()) out->lost.push_back(shard);
+    }
+  }
+}
+
+void RandomMessages::Fill(RoundPlacement* out) {
+  *out = {Round(), static_cast<uint32_t>(UpTo(kMaxTensors))};
+}
 
 void RandomMessages::Fill(StartRound* out) {
   *out = {Name(), Lane(), Round(), Number()};
   if (Coin()) Fill(&out->committed);
+  if (Coin()) Fill(&out->placement);
 }
 
 void RandomMessages::Fill(OpenRound* out) {
@@ -424,6 +446,7 @@ void RandomMessages::Fill(LaneLayout* out) {
   out->first = static_cast<uint32_t>(UpTo(kMaxTensors - out->tensors.size()));
   out->round = Number();
   out->window = Number();
+  if (Coin()) Fill(&out->placement);
 }
 
 void RandomMessages::Fill(LastVerdicts* out) {
@@ -446,6 +469,7 @@ void RandomMessages::Fill(Welcome* out) {
   out->contract_version = static_cast<uint32_t>(1 + Below(3));
   out->features = Number();
   out->job_runs = Coin();
+  out->placements = List<Placement>(2);
 }
 
 void RandomMessages::Fill(MembershipChanged* out) {
@@ -473,7 +497,10 @@ void RandomMessages::Fill(Supply* out) {
   *out = {Lane(), Round(), Make<Ballot>(), List<ChunkRange>()};
 }
 
-void RandomMessages::Fill(Verdict* out) { *out = {Lane(), Make<VerdictRecord>(), MaybeWorker()}; }
+void RandomMessages::Fill(Verdict* out) {
+  *out = {Lane(), Make<VerdictRecord>(), MaybeWorker()};
+  if (Coin()) Fill(&out->placement);
+}
 
 void RandomMessages::Fill(Rejected* out) {
   *out = {Make<Error>(), std::nullopt, Number(), "", ""};

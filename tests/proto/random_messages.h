@@ -126,6 +126,9 @@ class RandomMessages {
   void Fill(SamplesLeased* out);
   void Fill(BatchReported* out);
   void Fill(LaneGone* out);
+  void Fill(Placement* out);
+  void Fill(RoundPlacement* out);
+  void Fill(ShardUnreachable* out);
 
  private:
   template <typename Variant, size_t... I>

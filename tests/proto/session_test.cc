@@ -697,13 +697,47 @@ TEST(SessionRules, AnAbortCauseOfALaterReleaseIsNotKnown) {
   EXPECT_EQ(std::get<Verdict>(*back).record.value.abort_cause, AbortCause::kUnspecified);
 }
 
+TEST(SessionRules, APlacementNamesEachShardOnceAndLeavesOne) {
+  const auto refused = [](void (*change)(v1::Placement&), const char* field) {
+    v1::ToWorker message;
+    v1::Placement& placement = *message.mutable_placement();
+    placement.set_number(1);
+    placement.add_shards();
+    v1::PlacedShard& other = *placement.add_shards();
+    other.set_shard(1);
+    other.set_name("b");
+    other.set_endpoint("other:29600");
+    ASSERT_TRUE(DecodeToWorker(message.SerializeAsString()).ok());
+    change(placement);
+    const auto back = DecodeToWorker(message.SerializeAsString());
+    EXPECT_FALSE(back.ok()) << field;
+    EXPECT_THAT(std::string(back.status().message()), HasSubstr(field));
+  };
+  using P = v1::Placement&;
+  refused([](P p) { p.clear_number(); }, "placement.number is required");
+  refused([](P p) { p.clear_shards(); }, "placement.shards is required");
+  refused([](P p) { p.mutable_shards(1)->set_shard(0); }, "placement.shards has shard 0 twice");
+  refused([](P p) { p.mutable_shards(1)->clear_endpoint(); }, "shards[1].endpoint is required");
+  refused([](P p) { p.mutable_shards(1)->set_name("no label"); }, "shards[1].name");
+  refused([](P p) { p.add_lost(2); }, "placement.lost has shard 2, which is not in the list");
+  refused([](P p) { p.add_lost(1), p.add_lost(1); }, "placement.lost has shard 1");
+  refused([](P p) { p.add_lost(1), p.add_lost(0); }, "placement.lost has all shards");
+}
+
+TEST(SessionRules, APlacementOfAWelcomeThatSaysNothingIsIgnored) {
+  v1::ToWorker message;
+  message.ParseFromString(*Encode(ToWorker(RandomMessages(1).Make<Welcome>())));
+  message.mutable_welcome()->clear_placement();
+  message.mutable_welcome()->add_placement();
+  const auto back = DecodeToWorker(message.SerializeAsString());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(std::get<Welcome>(*back).placements.empty());
+}
+
 TEST(SessionRules, WelcomeCannotSendAWorkerElsewhere) {
   using P = v1::ToWorker*;
   ExpectRefused<Welcome>([](P p) { p->mutable_welcome()->set_redirect("other:29600"); },
                          "welcome.redirect");
-  ExpectRefused<Welcome>(
-      [](P p) { p->mutable_welcome()->add_placement()->set_endpoint("other:29600"); },
-      "welcome.placement");
   ExpectRefused<Welcome>([](P p) { p->mutable_welcome()->set_frame_bytes(kChunkBytes + 1); },
                          "welcome.frame_bytes is not a multiple");
   ExpectRefused<Welcome>([](P p) { p->mutable_welcome()->set_frame_bytes(16 * kChunkBytes); },

@@ -266,6 +266,7 @@ std::string Describe(const Names& names, const ToAggregator& message) {
           },
           [&](const ReportBatch& m) { return absl::StrCat(" ", m.samples, " of ", m.target); },
           [&](const LetGo& m) { return in(m.lane, m.round); },
+          [&](const ShardUnreachable& m) { return absl::StrCat(" shard=", m.shard, ": ", m.why); },
       },
       message);
   if (const auto* hello = std::get_if<Hello>(&message)) return DescribeHello(*hello);
@@ -350,6 +351,12 @@ std::string Describe(const Names& names, const ToWorker& message) {
           },
           [&](const LetGo& m) { return in(m.lane, m.round); },
           [&](const LaneGone& m) { return absl::StrCat(" lane=", names.Lane(m.lane)); },
+          [&](const Placement& m) {
+            std::string text = absl::StrCat(" ", m.number, ":");
+            for (const PlacedShard& shard : m.shards) absl::StrAppend(&text, " ", shard.shard);
+            for (const ShardId shard : m.lost) absl::StrAppend(&text, " lost ", shard);
+            return text;
+          },
       },
       message);
   if (const auto* welcome = std::get_if<Welcome>(&message)) {

@@ -64,6 +64,7 @@ class WorkerProcess : public world::WorkerProcess<Elements> {
   void Do(const client::OpenSession& open);
   void Do(const client::CloseSession&);
   void Do(const client::OpenStream& open);
+  void Do(const client::CloseStream&) {}  // There are no shards.
   void Do(const client::Send& send);
   void Do(const client::Deliver& deliver);
   void Do(const client::FailRound& fail);

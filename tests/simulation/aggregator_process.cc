@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/round_waits.h"
@@ -189,6 +190,129 @@ void AggregatorProcess::Saved(uint32_t number) {
   Step(aggregator::StateSaved{save.job, save.membership.generation, ok});
 }
 
+// ---- shards
+
+bool AggregatorProcess::HasShard(uint32_t index, uint32_t generation) const {
+  return std::any_of(shards_.begin(), shards_.end(), [&](const auto& entry) {
+    return entry.second.index == index && entry.second.generation == generation;
+  });
+}
+
+void AggregatorProcess::TakeShard(ShardProcess& shard) {
+  LoseShard(shard.index());
+  if (!alive_) return;
+  const ShardId id = ++last_shard_;
+  shard.Linked(index_, id);
+  shards_[id] = LinkedShard{shard.index(), shard.generation(), {}};
+  Step(aggregator::ShardUp{id, shard.name(), ShardProcess::EndpointOf(shard.index())});
+}
+
+void AggregatorProcess::LoseShard(uint32_t index) {
+  const auto found = std::find_if(shards_.begin(), shards_.end(), [index](const auto& entry) {
+    return entry.second.index == index;
+  });
+  if (found == shards_.end()) return;
+  const ShardId id = found->first;
+  shards_.erase(found);
+  struct Before {
+    RoundPhase phase;
+    uint64_t attempt;
+    uint64_t parked;
+  };
+  std::map<LaneIndex, Before> before;
+  if (job() != nullptr) {
+    for (const aggregator::Lane& lane : job()->lanes) {
+      if (!lane.round.has_value()) continue;
+      before[lane.index] = {lane.round->phase(), lane.round->ballot.attempt,
+                            lane.round->parked_bytes()};
+    }
+  }
+  Step(aggregator::ShardLost{id, "its connection was lost."});
+  if (!alive_ || job() == nullptr) return;
+  for (const auto& [index, was] : before) {
+    if (!job()->lanes.Has(index) || !job()->lanes[index].round.has_value()) continue;
+    const aggregator::Round& round = *job()->lanes[index].round;
+    const bool prepared = was.phase == RoundPhase::kPrepared;
+    const bool restarted = round.ballot.attempt > was.attempt;
+    if (prepared && restarted) world_.coverage.Saw(Sight::kValueLost);
+    if (prepared && !restarted && !round.supplies.empty()) {
+      world_.coverage.Saw(Sight::kPreparedLost);
+    }
+    if (!prepared && restarted) world_.coverage.Saw(Sight::kContributorLost);
+    if (round.attempt.AnyRedone()) world_.coverage.Saw(Sight::kResultsLost);
+    if (!prepared && round.parked_bytes() < was.parked) world_.coverage.Saw(Sight::kParkedLost);
+  }
+}
+
+void AggregatorProcess::FromShard(ShardProcess& shard, uint32_t generation) {
+  std::optional<simulation::FromShard> what = shard.Take(generation);
+  if (!what.has_value()) return;
+  if (auto* frame = std::get_if<ShardFrame>(&*what)) {
+    world_.coverage.Saw(Sight::kPlaced);
+    answers_ = {frame->event.shard, frame->number};
+    const ShardId id = frame->event.shard;
+    Step(std::move(frame->event));
+    // The frame is answered, even if nothing becomes of it.
+    if (answers_.has_value() && alive_) {
+      const auto found = shards_.find(id);
+      if (found != shards_.end()) shard.SendDown(ToShard{answers_->second, {}});
+    }
+    answers_.reset();
+  } else if (auto* done = std::get_if<aggregator::ReduceDone>(&*what)) {
+    Step(std::move(*done));
+  } else if (auto* opened = std::get_if<aggregator::StreamOpened>(&*what)) {
+    Step(*opened);
+  } else {
+    Step(std::get<aggregator::StreamLost>(*what));
+  }
+}
+
+void AggregatorProcess::Route(aggregator::Action& action) {
+  std::optional<ShardId> only;
+  bool every = false;
+  std::visit(
+      [&](const auto& what) {
+        using What = std::decay_t<decltype(what)>;
+        if constexpr (std::is_same_v<What, aggregator::NameTensors>) {
+          every = what.shard == aggregator::kEveryShard;
+          if (!every) only = what.shard;
+        } else if constexpr (std::is_same_v<What, aggregator::StartAttempt> ||
+                             std::is_same_v<What, aggregator::EndRound> ||
+                             std::is_same_v<What, aggregator::EndJob> ||
+                             std::is_same_v<What, aggregator::IdleLane>) {
+          every = true;
+        } else if constexpr (std::is_same_v<What, aggregator::KeepChunks> ||
+                             std::is_same_v<What, aggregator::DiscardChunks> ||
+                             std::is_same_v<What, aggregator::Reduce> ||
+                             std::is_same_v<What, aggregator::Publish> ||
+                             std::is_same_v<What, aggregator::ReleaseResult> ||
+                             std::is_same_v<What, aggregator::RelayResult> ||
+                             std::is_same_v<What, aggregator::AcceptStream> ||
+                             std::is_same_v<What, aggregator::CloseStream> ||
+                             std::is_same_v<What, aggregator::SendFrame> ||
+                             std::is_same_v<What, aggregator::ForgetFrames>) {
+          only = what.shard;
+        }
+      },
+      action);
+  for (auto& [id, shard] : shards_) {
+    if (every || only == id) shard.batch.actions.push_back(action);
+  }
+  if (every || only.value_or(kCoordinatorShard) == kCoordinatorShard) CarryOut(action, *this);
+}
+
+void AggregatorProcess::SendToShards() {
+  for (auto& [id, shard] : shards_) {
+    if (answers_.has_value() && answers_->first == id) {
+      shard.batch.frame = answers_->second;
+      answers_.reset();
+    } else if (shard.batch.actions.empty()) {
+      continue;
+    }
+    world_.shard(shard.index).SendDown(std::exchange(shard.batch, ToShard{}));
+  }
+}
+
 void AggregatorProcess::Command(const aggregator::Event& event) { Step(event); }
 
 void AggregatorProcess::HearsNothing(aggregator::SessionId session, SimTime unheard) {
@@ -214,6 +338,12 @@ void AggregatorProcess::Crash(bool reset) {
       world_.network.CloseByAggregator(id);
     }
   }
+  for (const auto& [id, shard] : shards_) {
+    if (world_.shard(shard.index).generation() == shard.generation) {
+      world_.shard(shard.index).CutLink();
+    }
+  }
+  shards_.clear();
   if (verdicts_in_step_ > 0) world_.coverage.Saw(Sight::kCrashBetweenVerdicts);
 }
 
@@ -245,8 +375,9 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   for (aggregator::Action& action : actions) {
     if (!alive_ || world_.checker.failed()) return;
     world_.trace.Fold(action.index());
-    if (Allows(action)) CarryOut(action, *this);
+    if (Allows(action)) Route(action);
   }
+  if (alive_) SendToShards();
   const bool reducing =
       std::any_of(reductions_.begin(), reductions_.end(),
                   [this](const auto& reduction) { return shell_.IsLive(reduction.second); });
@@ -259,7 +390,8 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
                      shell_.result_bytes(), " of results, ", accumulator,
                      " accumulating), and its budget is ", core().config().memory_bytes, "."));
   }
-  if (alive_ && shell_.frames() != core_.delivery().frames()) {
+  // Those of shards are on their way.
+  if (alive_ && shards_.empty() && shell_.frames() != core_.delivery().frames()) {
     world_.checker.Fail(Invariant::kBoundedBytes,
                         absl::StrCat(name(), " keeps ", shell_.frames(), " frames, and ",
                                      core_.delivery().frames(), " may still be asked of it."));
@@ -553,6 +685,9 @@ void AggregatorProcess::Do(aggregator::SaveState& save) {
 
 void AggregatorProcess::Do(aggregator::Note& note) {
   ++world_.coverage.notes[static_cast<uint32_t>(note.kind)];
+  if (note.kind == NoteKind::kFrameRefused && absl::StartsWith(note.text, "Chunks arrived at a")) {
+    world_.coverage.Saw(Sight::kMisplaced);
+  }
   world_.Narrate(Detail::kNotable, name(), [&] {
     return absl::StrCat(aggregator::NoteKindName(note.kind),
                         note.worker.empty() ? "" : absl::StrCat(" ", note.worker),

@@ -22,6 +22,7 @@
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
+#include "tests/simulation/shard_process.h"
 #include "tests/simulation/ticker.h"
 #include "tests/world/aggregator_process.h"
 
@@ -42,6 +43,14 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void Command(const aggregator::Event& event);
   // Its kernel has received nothing of the session for so long.
   void HearsNothing(aggregator::SessionId session, SimTime unheard);
+
+  // ---- shards
+  // A shard has dialed. One that this process has still, under an earlier number, is lost.
+  void TakeShard(ShardProcess& shard);
+  void FromShard(ShardProcess& shard, uint32_t generation);
+  void LoseShard(uint32_t index);
+  // Whether it has this link of the shard.
+  bool HasShard(uint32_t index, uint32_t generation) const;
 
   // The process ends. Everything that it has sent still arrives, unless `reset`.
   void Crash(bool reset);
@@ -81,6 +90,10 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void Do(aggregator::SaveSettings&) {}  // No operator sets anything here.
   void Do(aggregator::Note& note);
   void Do(aggregator::Drained&);
+
+  // Keeps an action for the shards that it is for; carries it out here if that includes this one.
+  void Route(aggregator::Action& action);
+  void SendToShards();
 
   void OnOpen(ConnectionId connection, const OpenRequest& request);
   void OnMessage(ConnectionId connection, ToAggregator& message);
@@ -147,6 +160,15 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   };
   std::map<WorkerId, std::map<std::string, Remembered>> remembered_;
   uint32_t verdicts_in_step_ = 0;
+
+  struct LinkedShard {
+    uint32_t index = 0;
+    uint32_t generation = 0;
+    ToShard batch;  // What this step asks of it.
+  };
+  std::map<ShardId, LinkedShard> shards_;
+  ShardId last_shard_ = 0;
+  std::optional<std::pair<ShardId, uint64_t>> answers_;  // The frame that this step was given.
 
   std::vector<aggregator::Action> actions_;
 };

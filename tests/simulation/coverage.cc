@@ -128,7 +128,14 @@ const char* SightName(Sight sight) {
                                            "name needed when a worker was asked to let it go",
                                            "question about a name void after another round",
                                            "call under a name that was let go before",
-                                           "call begun anew when its name went"};
+                                           "call begun anew when its name went",
+                                           "shard got a frame",
+                                           "shard got a frame of another one",
+                                           "shard lost with parked chunks",
+                                           "shard lost with results",
+                                           "shard lost with what a lost worker had sent",
+                                           "shard lost with results of a prepared value",
+                                           "shard lost with a value that nobody staged"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }
@@ -205,8 +212,17 @@ std::string Missing(const Coverage& coverage) {
       "row 13 of table job:", "row 16 of table job:", "row 3 of table round:",
       "row 13 of table contribution:", "row 15 of table contribution:", "row 4 of table presence:",
       "row 3 of table staging:", "row 7 of table staging:"};
+  // Only runs with shards have these.
+  static constexpr const char* kOfShards[] = {"note shard_", "fault Shard", "shard ",
+                                              "message Placement", "message ShardUnreachable"};
+  const bool shards = coverage.notes[static_cast<uint32_t>(aggregator::NoteKind::kShardUp)] > 0;
   std::vector<std::string> missing;
   for (const auto& [name, count] : Counters(coverage)) {
+    if (!shards &&
+        std::any_of(std::begin(kOfShards), std::end(kOfShards),
+                    [&name = name](const char* what) { return absl::StartsWith(name, what); })) {
+      continue;
+    }
     const bool out_of_reach =
         std::any_of(std::begin(kOutOfReach), std::end(kOutOfReach),
                     [&name = name](const char* what) { return absl::StartsWith(name, what); });

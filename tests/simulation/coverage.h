@@ -21,7 +21,7 @@
 namespace basin::simulation {
 
 inline constexpr uint32_t kNoteKinds =
-    static_cast<uint32_t>(aggregator::NoteKind::kContributionDeferred) + 1;
+    static_cast<uint32_t>(aggregator::NoteKind::kShardUnreachable) + 1;
 
 // Events that are neither notes of the core nor messages nor faults.
 enum class Sight : uint8_t {
@@ -83,8 +83,15 @@ enum class Sight : uint8_t {
   kLetGoVoid,          // It had another verdict of the call before it could answer.
   kNameAgain,          // A call began under a name that had been let go.
   kBegunAnew,          // A call was in flight when its name went, and began anew.
+  kPlaced,             // A frame arrived at a shard.
+  kMisplaced,          // One arrived at a shard that does not hold its chunks.
+  kParkedLost,         // Parked chunks were lost with a shard, and pushed again.
+  kResultsLost,        // Results were lost with a shard, and reduced again in the same attempt.
+  kContributorLost,    // With a shard, what a lost worker could not push again.
+  kPreparedLost,       // Results of a prepared value were lost with a shard, and supplied.
+  kValueLost,          // The same, and nobody could have staged the value.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kBegunAnew) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kValueLost) + 1;
 
 const char* SightName(Sight sight);
 

@@ -14,7 +14,7 @@
 namespace basin::simulation {
 
 Scenario MakeScenario(const Options& options) {
-  Scenario scenario = DrawScenario(options.seed, options.late, options.names);
+  Scenario scenario = DrawScenario(options.seed, options.late, options.names, options.shards);
   if (options.faults.has_value()) {
     std::vector<Fault> kept;
     for (const uint32_t position : *options.faults) {
@@ -96,7 +96,7 @@ std::string ReplayCommand(const Options& options) {
     absl::StrAppend(&command, " --plant ", PlantedBugName(options.bug));
   }
   return absl::StrCat(command, options.late ? " --late" : "", options.names ? " --names" : "",
-                      " --verbose");
+                      options.shards ? " --shards" : "", " --verbose");
 }
 
 }  // namespace basin::simulation

@@ -25,8 +25,9 @@ struct Options {
   std::optional<std::vector<uint32_t>> faults;  // Only these, by position; all if absent.
   std::optional<uint32_t> rounds;               // At most this many per lane.
   PlantedBug bug = PlantedBug::kNone;
-  bool late = false;   // Late workers are left out, with every seed.
-  bool names = false;  // There are calls under many names, with every seed.
+  bool late = false;    // Late workers are left out, with every seed.
+  bool names = false;   // There are calls under many names, with every seed.
+  bool shards = false;  // There are shards.
 };
 
 struct Result {

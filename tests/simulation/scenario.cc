@@ -3,6 +3,7 @@
 #include "tests/simulation/scenario.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -207,7 +208,7 @@ void DrawFaults(Random& random, Scenario& scenario) {
   scenario.heal_at = 2 * span;
   if (random.Chance(6)) return;  // Some runs have no faults.
   std::vector<FaultKind> kinds;
-  for (uint32_t k = 0; k < kFaultKinds; ++k) kinds.push_back(static_cast<FaultKind>(k));
+  for (uint32_t k = 0; k < kCommonFaultKinds; ++k) kinds.push_back(static_cast<FaultKind>(k));
   random.Shuffle(kinds);
   kinds.resize(static_cast<size_t>(random.Between(1, 6)));
   const int64_t count = random.Between(1, 6);
@@ -219,6 +220,41 @@ void DrawFaults(Random& random, Scenario& scenario) {
   }
 }
 
+// Shards, and what befalls them.
+void MakeShards(Random random, Scenario& scenario) {
+  scenario.shards = static_cast<uint32_t>(random.Between(1, 4));
+  scenario.old_clients = random.Chance(5);
+  scenario.shards_start_at = random.Chance(50) ? 0 : random.Between(1, 500) * kMillisecond;
+  scenario.config.least_share = random.Chance(80) ? 0 : kChunkBytes;
+  scenario.config.shard_grace = absl::Milliseconds(random.Between(300, 4000));
+  scenario.rounds += static_cast<uint32_t>(random.Between(0, 4));
+  if (random.Chance(6)) return;
+  const SimTime span =
+      scenario.rounds * (2 * scenario.step + 30 * scenario.latency) + 300 * kMillisecond;
+  const int64_t count = random.Between(1, 6);
+  for (int64_t i = 0; i < count; ++i) {
+    Fault fault;
+    const uint32_t kinds = kFaultKinds - kCommonFaultKinds;
+    fault.kind = static_cast<FaultKind>(kCommonFaultKinds + random.Below(kinds));
+    fault.worker = static_cast<uint32_t>(random.Below(scenario.workers));
+    fault.duration = DrawDuration(random, fault.kind);
+    fault.salt = random.Next();
+    if (random.Chance(40)) {
+      fault.at = random.Between(0, span);
+    } else {
+      constexpr Trigger kMoments[] = {Trigger::kBegin,    Trigger::kPush,   Trigger::kCommit,
+                                      Trigger::kPrepared, Trigger::kStaged, Trigger::kVerdict};
+      fault.trigger = kMoments[random.Below(std::size(kMoments))];
+      const int64_t workers = scenario.workers;
+      const int64_t each = fault.trigger == Trigger::kPush ? 4 * workers : workers;
+      fault.at = random.Between(1, each * scenario.rounds);
+    }
+    const SimTime end = (fault.trigger == Trigger::kTime ? fault.at : span) + fault.duration;
+    scenario.heal_at = std::max(scenario.heal_at, end + kSecond);
+    scenario.faults.push_back(fault);
+  }
+}
+
 const char* Ordinal(SimTime n) {
   if (n % 100 / 10 == 1) return "th";
   return n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
@@ -227,13 +263,44 @@ const char* Ordinal(SimTime n) {
 }  // namespace
 
 const char* FaultKindName(FaultKind kind) {
-  static constexpr const char* kNames[] = {
-      "CutStream",      "CutSession",     "CutAll",       "HalfOpen",        "HalfOpenStream",
-      "Partition",      "OneWay",         "WorkerCrash",  "WorkerRestart",   "WorkerStop",
-      "Twin",           "Join",           "ExitReported", "AggregatorCrash", "AggregatorStop",
-      "TwoAggregators", "StateFileFails", "Evict",        "DrainWorker",     "DrainService",
-      "Suspend",        "ForceRecovery",  "Withdraw",     "Mismatch",        "Corrupt",
-      "Busy",           "Deadline",       "Abandon",      "Leave",           "Finish"};
+  static constexpr const char* kNames[] = {"CutStream",
+                                           "CutSession",
+                                           "CutAll",
+                                           "HalfOpen",
+                                           "HalfOpenStream",
+                                           "Partition",
+                                           "OneWay",
+                                           "WorkerCrash",
+                                           "WorkerRestart",
+                                           "WorkerStop",
+                                           "Twin",
+                                           "Join",
+                                           "ExitReported",
+                                           "AggregatorCrash",
+                                           "AggregatorStop",
+                                           "TwoAggregators",
+                                           "StateFileFails",
+                                           "Evict",
+                                           "DrainWorker",
+                                           "DrainService",
+                                           "Suspend",
+                                           "ForceRecovery",
+                                           "Withdraw",
+                                           "Mismatch",
+                                           "Corrupt",
+                                           "Busy",
+                                           "Deadline",
+                                           "Abandon",
+                                           "Leave",
+                                           "Finish",
+                                           "ShardCrash",
+                                           "ShardStop",
+                                           "ShardLinkCut",
+                                           "ShardLinkStalled",
+                                           "ShardUnreachable",
+                                           "ShardCut",
+                                           "ShardAdded",
+                                           "ShardSlow"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kFaultKinds);
   return kNames[static_cast<uint32_t>(kind)];
 }
@@ -272,7 +339,9 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "count-late",
                                            "forget-deferred",
                                            "defer-counted",
-                                           "drop-deferred"};
+                                           "drop-deferred",
+                                           "keep-lost-chunks",
+                                           "shard-stale-bytes"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }
@@ -282,7 +351,9 @@ std::string Describe(const Fault& fault) {
   const bool aggregator =
       (fault.kind >= FaultKind::kAggregatorCrash && fault.kind <= FaultKind::kStateFileFails) ||
       fault.kind == FaultKind::kDrainService || fault.kind == FaultKind::kSuspend ||
-      fault.kind == FaultKind::kForceRecovery || fault.kind == FaultKind::kJoin;
+      fault.kind == FaultKind::kForceRecovery || fault.kind == FaultKind::kJoin ||
+      (fault.kind > FaultKind::kFinish && fault.kind != FaultKind::kShardUnreachable &&
+       fault.kind != FaultKind::kShardCut);
   if (!aggregator) absl::StrAppend(&text, " of w", fault.worker);
   if (fault.trigger == Trigger::kTime) {
     absl::StrAppend(&text, absl::StrFormat(" at %.6f s", static_cast<double>(fault.at) / kSecond));
@@ -336,6 +407,8 @@ std::string Describe(const Scenario& scenario) {
       scenario.target_batch > 0 ? absl::StrCat(", batches of ", scenario.target_batch, " samples")
                                 : "",
       scenario.rounds_ahead > 0 ? ", joiners catch up" : "",
+      scenario.shards > 0 ? absl::StrCat(", ", scenario.shards, " shards") : "",
+      scenario.old_clients ? ", old clients" : "",
       scenario.calls > 0
           ? absl::StrCat(", ", scenario.calls, " calls before each step, of ",
                          config.max_lane_names, " names and ", config.max_lanes, " lanes at most")
@@ -350,7 +423,7 @@ std::string Describe(const Scenario& scenario) {
   return text;
 }
 
-Scenario DrawScenario(uint64_t seed, bool leaves_out, bool many_names) {
+Scenario DrawScenario(uint64_t seed, bool leaves_out, bool many_names, bool shards) {
   Random random(Mix(seed, 0x5ce9a610));
   Scenario scenario;
   scenario.seed = seed;
@@ -428,6 +501,7 @@ Scenario DrawScenario(uint64_t seed, bool leaves_out, bool many_names) {
       ahead.Chance(40)) {
     scenario.rounds_ahead = static_cast<uint32_t>(ahead.Between(1, 4));
   }
+  if (shards) MakeShards(Random(Mix(seed, 0x54a2d5)), scenario);
   return scenario;
 }
 

@@ -58,8 +58,19 @@ enum class FaultKind : uint8_t {
   kAbandon,   // The same, and it gives up.
   kLeave,
   kFinish,
+  // Shards. Only drawn where there are some, and by draws of their own.
+  kShardCrash,
+  kShardStop,         // SIGSTOP, and later SIGCONT.
+  kShardLinkCut,      // Its link to the aggregator breaks.
+  kShardLinkStalled,  // Nothing passes on it for a while, then everything does.
+  kShardUnreachable,  // A worker cannot reach it for a while.
+  kShardCut,          // A worker's connections to it are reset.
+  kShardAdded,
+  kShardSlow,
 };
-inline constexpr uint32_t kFaultKinds = static_cast<uint32_t>(FaultKind::kFinish) + 1;
+// Those that every seed may draw.
+inline constexpr uint32_t kCommonFaultKinds = static_cast<uint32_t>(FaultKind::kFinish) + 1;
+inline constexpr uint32_t kFaultKinds = static_cast<uint32_t>(FaultKind::kShardSlow) + 1;
 
 const char* FaultKindName(FaultKind kind);
 
@@ -128,8 +139,10 @@ enum class PlantedBug : uint8_t {
   kForgetDeferred,     // Rules::forgets_deferred.
   kDeferCounted,       // A trainer adds to a contribution what was counted in the round before.
   kDropDeferred,       // A trainer drops what was late, though its next contribution may have it.
+  kKeepLostChunks,     // Rules::keeps_lost_chunks.
+  kShardStaleBytes,    // A chunk of another round replaces that of this round, on a shard.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kDropDeferred) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kShardStaleBytes) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 
@@ -176,11 +189,16 @@ struct Scenario {
   std::vector<Fault> faults;
   SimTime heal_at = 0;  // When faults stop.
   PlantedBug bug = PlantedBug::kNone;
+
+  uint32_t shards = 0;          // Beside the aggregator, at the start.
+  bool old_clients = false;     // Every other worker has a client that does not know shards.
+  SimTime shards_start_at = 0;  // Those after the first one start until then.
 };
 
 // `late`: workers that are late are left out. `names`: there are calls under many names. Some seeds
-// draw these anyway.
-Scenario DrawScenario(uint64_t seed, bool late = false, bool names = false);
+// draw these anyway. `shards`: there are shards, which strikes other faults, too; no other seed has
+// any.
+Scenario DrawScenario(uint64_t seed, bool late = false, bool names = false, bool shards = false);
 
 // Describes the run in a few lines: its size, its limits and its faults.
 std::string Describe(const Scenario& scenario);

@@ -47,15 +47,15 @@ std::optional<FaultKind> FaultKindNamed(const std::string& name) {
   return std::nullopt;
 }
 
-bool Draws(uint64_t seed, FaultKind kind) {
-  const std::vector<Fault> faults = DrawScenario(seed).faults;
+bool Draws(const Options& options, FaultKind kind) {
+  const std::vector<Fault> faults = MakeScenario(options).faults;
   return std::any_of(faults.begin(), faults.end(),
                      [&](const Fault& fault) { return fault.kind == kind; });
 }
 
 // Runs the seeds from `first` on, or only those that draw the fault `only`. Many seeds use one
 // thread per processor, few use one thread.
-int Main(uint64_t first, uint64_t seeds, bool fresh, std::optional<FaultKind> only) {
+int Main(uint64_t first, uint64_t seeds, bool fresh, bool shards, std::optional<FaultKind> only) {
   if (fresh) {
     std::printf("fresh seeds %llu to %llu\n", static_cast<unsigned long long>(first),
                 static_cast<unsigned long long>(first + seeds - 1));
@@ -69,9 +69,10 @@ int Main(uint64_t first, uint64_t seeds, bool fresh, std::optional<FaultKind> on
   const auto work = [&] {
     Coverage mine;
     Options options;
+    options.shards = shards;
     for (uint64_t taken = next++; taken < seeds; taken = next++) {
       options.seed = first + taken;
-      if (only.has_value() && !Draws(options.seed, *only)) continue;
+      if (only.has_value() && !Draws(options, *only)) continue;
       const Result result = Simulate(options, Detail::kNone);
       mine.Add(result.coverage);
       if (!result.failed()) continue;
@@ -117,19 +118,24 @@ uint64_t FirstFresh() {
 
 int main(int argc, char** argv) {
   const std::string usage =
-      "usage: simulation_seeds [--fresh] [--with FAULT] [SEEDS]\n\nRuns seeds 1 to SEEDS (default "
+      "usage: simulation_seeds [--fresh] [--shards] [--with FAULT] [SEEDS]\n\nRuns seeds 1 to "
+      "SEEDS (default "
       "20000); with --fresh as many from FRESH_SEEDS_FROM on,\nor from a seed that is drawn; with "
-      "--with only those among them that draw this kind of fault.\nFails on a violated invariant, "
+      "--shards jobs that have shards; with --with only those among them that draw this kind of "
+      "fault.\nFails on a violated invariant, "
       "and with 20000 fixed seeds also when something never\nhappened.\n\n"
       "examples: simulation_seeds 1000\n          simulation_seeds --fresh 100000\n"
       "          simulation_seeds --fresh --with TwoAggregators 1000000\n";
   uint64_t seeds = 20000;
   bool fresh = false;
+  bool shards = false;
   std::optional<basin::simulation::FaultKind> only;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--fresh") {
       fresh = true;
+    } else if (argument == "--shards") {
+      shards = true;
     } else if (argument == "--with" && i + 1 < argc) {
       only = basin::simulation::FaultKindNamed(argv[++i]);
       if (!only.has_value()) {
@@ -142,5 +148,6 @@ int main(int argc, char** argv) {
       return help ? 0 : 2;
     }
   }
-  return basin::simulation::Main(fresh ? basin::simulation::FirstFresh() : 1, seeds, fresh, only);
+  return basin::simulation::Main(fresh ? basin::simulation::FirstFresh() : 1, seeds, fresh, shards,
+                                 only);
 }

@@ -35,6 +35,7 @@ usage: basin-simulate [--seed N | --seeds A..B] [OPTION]...
   --jobs N        so many runs at once (default 1; with --seeds)
   --late          who is late is left out, with every seed and not only with some
   --names         calls under many names, with every seed and not only with some
+  --shards        chunks are on 2 to 5 shards, with faults of these
   --plant BUG     plant a bug around the cores, to see it found; `--plant list` lists them
   --coverage      with --seeds: how often everything happened
   --help          this text
@@ -47,6 +48,7 @@ examples:
   basin-simulate --seeds 1..20000 --jobs 2
   basin-simulate --seed 7 --plant count-twice
   basin-simulate --seeds 1..20000 --names # names that are let go and used again
+  basin-simulate --seeds 1..20000 --shards
 )";
 
 struct Arguments {
@@ -177,6 +179,10 @@ int Main(int argc, char** argv) {
     }
     if (flag == "--names") {
       arguments.options.names = true;
+      continue;
+    }
+    if (flag == "--shards") {
+      arguments.options.shards = true;
       continue;
     }
     if (flag == "--coverage") {

@@ -56,6 +56,23 @@ TEST(SimulationTest, TheSameSeedIsTheSameRunWithManyNames) {
   EXPECT_GT(seen(Sight::kNameAgain), kSeeds);
 }
 
+TEST(SimulationTest, TheSameSeedIsTheSameRunWithShards) {
+  Coverage coverage;
+  for (uint64_t seed = 1; seed <= 2 * kSeeds; ++seed) {
+    Options options;
+    options.seed = seed;
+    options.shards = true;
+    const Result first = Simulate(options, Detail::kNone);
+    const Result second = Simulate(options, Detail::kAll);
+    EXPECT_FALSE(first.failed()) << first.violation.text << "\n" << ReplayCommand(options);
+    EXPECT_EQ(first.trace_hash, second.trace_hash) << ReplayCommand(options);
+    coverage.Add(first.coverage);
+  }
+  const auto seen = [&](Sight sight) { return coverage.sights[static_cast<uint32_t>(sight)]; };
+  EXPECT_GT(seen(Sight::kPlaced), kSeeds);
+  EXPECT_GT(seen(Sight::kParkedLost), 0u);
+}
+
 TEST(SimulationTest, SeedsDiffer) {
   Options options;
   options.seed = 1;
@@ -84,6 +101,7 @@ struct Planted {
   PlantedBug bug;
   std::vector<Invariant> seen_as;  // One of these.
   uint64_t seeds;                  // A seed up to this one must show it.
+  bool shards = false;
 };
 
 class PlantedBugTest : public testing::TestWithParam<Planted> {};
@@ -93,6 +111,7 @@ TEST_P(PlantedBugTest, IsSeen) {
   const Planted& planted = GetParam();
   Options options;
   options.bug = planted.bug;
+  options.shards = planted.shards;
   for (options.seed = 1; options.seed <= planted.seeds; ++options.seed) {
     const Result result = Simulate(options, Detail::kNone);
     if (!result.failed()) continue;
@@ -141,7 +160,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kCountLate, {Invariant::kCountedOnce}, 200},
                     Planted{PlantedBug::kForgetDeferred, {Invariant::kCountedOnce}, 500},
                     Planted{PlantedBug::kDeferCounted, {Invariant::kCountedOnce}, 500},
-                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 5000}),
+                    Planted{PlantedBug::kDropDeferred, {Invariant::kCountedOnce}, 5000},
+                    Planted{PlantedBug::kKeepLostChunks, {Invariant::kContract}, 200, true},
+                    Planted{PlantedBug::kShardStaleBytes, {Invariant::kSameBytes}, 20, true}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;

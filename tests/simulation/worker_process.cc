@@ -32,6 +32,7 @@ WorkerProcess::WorkerProcess(World& world, uint32_t index, uint32_t worker, clie
       act_at_(kNever),
       streams_(config.streams),
       tokens_(config.streams),
+      ends_at_(config.streams),
       connect_stream_at_(config.streams, -1),
       checkpoint_(std::move(checkpoint)) {
   checkpoint_.lanes.resize(world.scenario.lanes.size());
@@ -105,7 +106,8 @@ void WorkerProcess::Arrive(ConnectionId id, Item item) {
 
 void WorkerProcess::SendOn(uint32_t stream, PushFrame frame) {
   if (!streams_[stream].has_value()) return;
-  if (session_.has_value() && world_.DrawBatched()) {
+  const bool to_shard = IsShard(world_.network[*streams_[stream]].aggregator);
+  if (session_.has_value() && !to_shard && world_.DrawBatched()) {
     world_.network.SendUp(*session_, BatchedFrame{*streams_[stream], std::move(frame)});
   } else {
     world_.network.SendUp(*streams_[stream], std::move(frame));
@@ -133,7 +135,7 @@ void WorkerProcess::SeesClose(ConnectionId id) {
   const uint32_t stream = static_cast<uint32_t>(connection.stream);
   if (streams_[stream] != id) return;
   streams_[stream].reset();
-  Step(client::StreamDown{stream});
+  Step(client::StreamDown{stream, "the connection was closed"});
 }
 
 void WorkerProcess::ConnectTimesOut(ConnectionId id) {
@@ -154,8 +156,13 @@ void WorkerProcess::Connect(uint32_t what, SimTime scheduled) {
   }
   if (!resolved_.has_value()) return;
   const uint32_t stream = what - 1;
-  streams_[stream] =
-      world_.network.Open(index_, *resolved_, static_cast<int32_t>(stream), tokens_[stream]);
+  const PlacedShard& shard = ends_at_[stream];
+  uint32_t to = *resolved_;
+  if (shard.shard != kCoordinatorShard) to = kFirstShard + ShardProcess::IndexOf(shard.endpoint);
+  streams_[stream] = world_.network.Open(index_, to, static_cast<int32_t>(stream), tokens_[stream]);
+  if (IsShard(to) && world_.IsCutOff(worker_, to - kFirstShard)) {
+    world_.network.Reset(*streams_[stream]);
+  }
 }
 
 void WorkerProcess::CloseConnections() {
@@ -225,9 +232,23 @@ void WorkerProcess::Do(client::OpenSession& open) {
 void WorkerProcess::Do(client::CloseSession&) { CloseConnections(); }
 
 void WorkerProcess::Do(client::OpenStream& open) {
+  if (open.stream >= streams_.size()) {
+    streams_.resize(open.stream + 1);
+    tokens_.resize(open.stream + 1);
+    ends_at_.resize(open.stream + 1);
+    connect_stream_at_.resize(open.stream + 1, -1);
+  }
+  ends_at_[open.stream] = open.shard;
   tokens_[open.stream] = open.token;
   connect_stream_at_[open.stream] = world_.queue.now() + ToSim(open.delay);
   world_.queue.At(connect_stream_at_[open.stream], Happening::kConnect, index_, open.stream + 1);
+}
+
+void WorkerProcess::Do(client::CloseStream& close) {
+  connect_stream_at_[close.stream] = -1;
+  if (!streams_[close.stream].has_value()) return;
+  world_.network.CloseByWorker(*streams_[close.stream]);
+  streams_[close.stream].reset();
 }
 
 WorkerProcess::Lane* WorkerProcess::LaneAt(LaneIndex index) {

@@ -172,6 +172,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   void Do(client::OpenSession& open);
   void Do(client::CloseSession& close);
   void Do(client::OpenStream& open);
+  void Do(client::CloseStream& close);
   void Do(client::Send& send);
   void Do(client::Deliver& deliver);
   void Do(client::FailRound& fail);
@@ -308,6 +309,7 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   std::optional<ConnectionId> session_;
   std::vector<std::optional<ConnectionId>> streams_;
   std::vector<SessionToken> tokens_;  // By stream, for a connect that the core delayed.
+  std::vector<PlacedShard> ends_at_;  // By stream, likewise.
   SimTime connect_at_ = -1;
   std::vector<SimTime> connect_stream_at_;
   std::optional<uint32_t> resolved_;  // The aggregator it is connected to.

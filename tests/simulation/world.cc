@@ -38,6 +38,7 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.reduces_different_calls = bug == PlantedBug::kDifferentCalls;
   rules.counts_late = bug == PlantedBug::kCountLate;
   rules.forgets_deferred = bug == PlantedBug::kForgetDeferred;
+  rules.keeps_lost_chunks = bug == PlantedBug::kKeepLostChunks;
   return rules;
 }
 
@@ -49,6 +50,7 @@ World::World(const Scenario& the_scenario, Detail detail)
       trace(detail),
       checker(scenario, queue),
       random(Mix(the_scenario.seed, 0x3d5)),
+      shard_random(Mix(the_scenario.seed, 0x54a2d)),
       batches_(Mix(the_scenario.seed, 0xba7)),
       fired_(scenario.faults.size()),
       noticed_(kTriggers) {
@@ -67,6 +69,9 @@ World::World(const Scenario& the_scenario, Detail detail)
     }
   }
   queue.At(scenario.heal_at, Happening::kHeal);
+  for (uint32_t i = 0; i < scenario.shards; ++i) {
+    AddShard(i == 0 ? 0 : shard_random.Between(0, scenario.shards_start_at));
+  }
 }
 
 void World::Run(SimTime until) {
@@ -99,6 +104,7 @@ void World::Dispatch(const Scheduled& event) {
     process.deferred.push_back(event);
     return nullptr;
   };
+  if (DispatchToShard(event)) return;
   switch (event.what) {
     case Happening::kArriveUp: {
       const uint32_t index = network[event.a].aggregator;
@@ -145,7 +151,10 @@ void World::Dispatch(const Scheduled& event) {
         // The kernel of a stopped aggregator accepts, but nothing follows.
         for (const ConnectionId connection : process->connections()) {
           if (network[connection].aggregator_open) continue;
-          if (!aggregators_[network[connection].aggregator]->stopped) continue;
+          const uint32_t to = network[connection].aggregator;
+          if (IsShard(to) ? !shards_[to - kFirstShard]->stopped : !aggregators_[to]->stopped) {
+            continue;
+          }
           queue.After(kConnectTimeout, Happening::kWorkerSeesClose, connection, 1);
         }
       }
@@ -207,6 +216,148 @@ void World::Dispatch(const Scheduled& event) {
       return Heal();
     case Happening::kOperator:
       return Operate();
+    default:
+      return;
+  }
+}
+
+// ---- shards
+
+void World::AddShard(SimTime at) {
+  const auto index = static_cast<uint32_t>(shards_.size());
+  if (index >= kMostShards) return;
+  shards_.push_back(std::make_unique<ShardProcess>(*this, index));
+  queue.At(std::max(at, queue.now()), Happening::kStartShard, index);
+}
+
+bool World::ShardReaches(ShardProcess& shard) {
+  AggregatorProcess* process = Serving();
+  if (process == nullptr || process->stopped) return false;
+  process->TakeShard(shard);
+  return true;
+}
+
+bool World::IsCutOff(uint32_t worker, uint32_t shard) const {
+  const auto found = cut_off_.find({worker, shard});
+  return found != cut_off_.end() && queue.now() < found->second;
+}
+
+// Returns whether the event is of a shard.
+bool World::DispatchToShard(const Scheduled& event) {
+  const bool on_connection =
+      event.what == Happening::kArriveUp || event.what == Happening::kAggregatorSeesClose;
+  if (!on_connection && event.what < Happening::kShardDials) return false;
+  if (on_connection && !IsShard(network[event.a].aggregator)) return false;
+  const uint32_t index = on_connection ? network[event.a].aggregator - kFirstShard : event.a;
+  ShardProcess& shard = *shards_[index];
+  if (event.what == Happening::kStartShard) {
+    if (!shard.alive()) shard.Start();
+    return true;
+  }
+  if (event.what == Happening::kContinueShard) {
+    if (!shard.alive() || !shard.stopped) return true;
+    Narrate(Detail::kNotable, shard.name(), [] { return "continues"; });
+    shard.stopped = false;
+    for (const Scheduled& late : std::exchange(shard.deferred, {})) Dispatch(late);
+    return true;
+  }
+  // These happen to the aggregator.
+  if (event.what == Happening::kShardReports || event.what == Happening::kShardIsLost) {
+    for (const auto& process : aggregators_) {
+      if (!process->alive() || !process->HasShard(index, event.b)) continue;
+      if (process->stopped) {
+        process->deferred.push_back(event);
+      } else if (event.what == Happening::kShardIsLost) {
+        process->LoseShard(index);
+      } else {
+        process->FromShard(shard, event.b);
+      }
+      return true;
+    }
+    return true;
+  }
+  if (!shard.alive()) {
+    if (event.what == Happening::kArriveUp && !network[event.a].aggregator_open) {
+      network.Refuse(event.a);
+    }
+    return true;
+  }
+  if (shard.stopped) {
+    shard.deferred.push_back(event);
+    return true;
+  }
+  switch (event.what) {
+    case Happening::kArriveUp:
+      if (std::optional<Item> item = network.ArriveUp(event.a)) {
+        shard.Arrive(event.a, std::move(*item));
+      }
+      break;
+    case Happening::kAggregatorSeesClose:
+      shard.SeesClose(event.a);
+      break;
+    case Happening::kShardDials:
+      shard.Dial();
+      break;
+    case Happening::kShardHears:
+      shard.BatchArrives(event.b);
+      break;
+    case Happening::kShardLinkLost:
+      shard.LinkIsLost(event.b);
+      break;
+    default:
+      shard.Reduced(event.b);
+  }
+  return true;
+}
+
+void World::StrikeShard(const Fault& fault, uint32_t acting_worker) {
+  if (fault.kind == FaultKind::kShardAdded) return AddShard(queue.now());
+  if (shards_.empty()) return;
+  ShardProcess& shard = *shards_[fault.salt / 16 % shards_.size()];
+  const bool flag = fault.salt / 2 % 2 == 0;
+  if (!shard.alive()) return;
+  const bool acting = acting_worker != kNobody && fault.salt % 2 == 0;
+  WorkerProcess* worker = acting ? workers_[acting_worker].get() : Current(fault.worker);
+  switch (fault.kind) {
+    case FaultKind::kShardCrash:
+      shard.Crash(flag);
+      queue.After(fault.duration, Happening::kStartShard, shard.index());
+      return;
+    case FaultKind::kShardStop:
+      if (shard.stopped) return;
+      Narrate(Detail::kNotable, shard.name(), [] { return "is stopped"; });
+      shard.stopped = true;
+      queue.After(fault.duration, Happening::kContinueShard, shard.index());
+      // Keepalive notices.
+      if (fault.duration > kKeepalive && flag) {
+        shard.CutLink();
+        for (ConnectionId id = 0; id < network.size(); ++id) {
+          if (network[id].aggregator == kFirstShard + shard.index()) {
+            network.GoSilent(id, kKeepalive);
+          }
+        }
+      }
+      return;
+    case FaultKind::kShardLinkCut:
+      return shard.CutLink();
+    case FaultKind::kShardLinkStalled:
+      return shard.StallLink(queue.now() + fault.duration);
+    case FaultKind::kShardSlow:
+      shard.slow = !shard.slow;
+      return;
+    case FaultKind::kShardUnreachable:
+      if (worker == nullptr || !worker->alive()) return;
+      cut_off_[{worker->worker(), shard.index()}] = queue.now() + fault.duration;
+      [[fallthrough]];
+    case FaultKind::kShardCut:
+      if (worker == nullptr || !worker->alive()) return;
+      for (const ConnectionId id : worker->connections()) {
+        if (network[id].aggregator != kFirstShard + shard.index()) continue;
+        flag ? network.Reset(id) : network.GoSilent(id, kKeepalive);
+      }
+      return;
+    default:
+      return;
   }
 }
 
@@ -269,6 +420,8 @@ void World::StartWorker(uint32_t worker) {
   config.frame_tensors = scenario.config.frame_tensors;  // Both have the limit of the protocol.
   // Some workers have older clients.
   if (scenario.seed % 8 != 7 || worker % 2 == 0) config.features = kFeatureRuns;
+  const bool old = scenario.old_clients && worker % 2 == 1;
+  if (scenario.shards > 0 && !old) config.features |= kFeaturePlacement;
   workers_.push_back(std::make_unique<WorkerProcess>(
       *this, index, worker, config, scenario.checkpoints ? slot.checkpoint : Checkpoint{}));
   slot.process = index;
@@ -352,6 +505,7 @@ void World::Strike(const Fault& fault, uint32_t acting_worker, uint32_t acting_a
   if (healed_ || leaving_) return;
   ++coverage.faults[static_cast<uint32_t>(fault.kind)];
   Narrate(Detail::kNotable, "fault", [&] { return Describe(fault); });
+  if (fault.kind > FaultKind::kFinish) return StrikeShard(fault, acting_worker);
   if (fault.kind == FaultKind::kJoin) {
     if (slots_.size() >= kMaxWorkers) return;
     slots_.emplace_back().start_pending = true;
@@ -621,6 +775,13 @@ void World::Heal() {
     aggregator_pending_ = true;
     queue.After(0, Happening::kStartAggregator);
   }
+  cut_off_.clear();
+  for (const auto& shard : shards_) {
+    shard->slow = false;
+    shard->StallLink(0);
+    if (shard->stopped) queue.After(0, Happening::kContinueShard, shard->index());
+    if (!shard->alive()) queue.After(0, Happening::kStartShard, shard->index());
+  }
   commands_.push_back(aggregator::ResumeJob{kJobName});
   queue.After(kSecond, Happening::kCommand, static_cast<uint32_t>(commands_.size() - 1));
   for (uint32_t worker = 0; worker < slots_.size(); ++worker) {
@@ -680,6 +841,13 @@ void World::CheckEnd() {
     checker.Fail(Invariant::kBoundedBytes,
                  absl::StrCat(process->name(), " still holds ", process->held_bytes(),
                               " bytes after everyone has left."));
+  }
+  for (const auto& shard : shards_) {
+    if (!shard->alive() || shard->stopped || !shard->IsLinkedTo(process->index())) continue;
+    if (shard->held_bytes() == 0 && shard->frames() == 0) continue;
+    checker.Fail(Invariant::kBoundedBytes,
+                 absl::StrCat(shard->name(), " still holds ", shard->held_bytes(), " bytes and ",
+                              shard->frames(), " frames after everyone has left."));
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,6 +24,7 @@
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
+#include "tests/simulation/shard_process.h"
 #include "tests/simulation/trace.h"
 #include "tests/simulation/worker_process.h"
 
@@ -47,6 +49,7 @@ class World {
   Coverage coverage;
   TableRows table_rows;
   Random random;
+  Random shard_random;                               // Its draws change no other draw.
   std::optional<aggregator::SavedState> state_file;  // It survives every crash.
 
   template <typename F>
@@ -80,6 +83,13 @@ class World {
   std::optional<Life> LifeIn(uint32_t process, const std::string& name) const;
   uint32_t NextWait() { return ++waits_; }
 
+  // ---- shards
+  ShardProcess& shard(uint32_t index) { return *shards_[index]; }
+  // Returns whether the shard has found an aggregator; that takes it.
+  bool ShardReaches(ShardProcess& shard);
+  // Whether the worker cannot reach the shard.
+  bool IsCutOff(uint32_t worker, uint32_t shard) const;
+
  private:
   // The supervisor knows this about a worker id.
   struct Slot {
@@ -100,6 +110,9 @@ class World {
   void LookAt(const std::vector<ConnectionId>& cut_off, SimTime duration);
   void Move(uint32_t worker, uint32_t to, bool reset);
   void StrikeCommand(const Fault& fault);
+  void StrikeShard(const Fault& fault, uint32_t acting_worker);
+  void AddShard(SimTime at);
+  bool DispatchToShard(const Scheduled& event);
   void CrashWorker(WorkerProcess& process, bool reset, SimTime restart_after);
   void CrashAggregator(AggregatorProcess& process, bool reset, SimTime restart_after);
   void Heal();
@@ -112,6 +125,9 @@ class World {
 
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
+  std::vector<std::unique_ptr<ShardProcess>> shards_;
+  // Workers and shards that cannot reach each other, and until when.
+  std::map<std::pair<uint32_t, uint32_t>, SimTime> cut_off_;
   std::vector<Slot> slots_;
   Random batches_;                 // Its draws change no other draw.
   std::vector<bool> fired_;        // By position; whether the fault has struck.

@@ -35,8 +35,26 @@ void DeliveryModel::Take(const aggregator::Event& event, absl::Time now,
   } else if (const auto* lost = std::get_if<aggregator::StreamLost>(&event)) {
     const auto owner = OwnerOf(lost->stream);
     if (owner != sessions_.end()) owner->second.streams.erase(lost->stream);
+    ends_at_.erase(lost->stream);
+    stream_lost_ = true;
+  } else if (const auto* shard_lost = std::get_if<aggregator::ShardLost>(input)) {
+    const ShardId shard = shard_lost->shard;
+    for (auto& [id, session] : sessions_) {
+      Drop(session, [shard](const Result& result) { return result.shard == shard; });
+      for (auto it = session.streams.begin(); it != session.streams.end();) {
+        it = ends_at_.at(it->first) == shard ? session.streams.erase(it) : std::next(it);
+      }
+    }
+    for (auto it = results_.begin(); it != results_.end();) {
+      it = it->second.shard == shard ? results_.erase(it) : std::next(it);
+    }
     stream_lost_ = true;
   }
+}
+
+bool DeliveryModel::HasStreamTo(const Session& session, ShardId shard) const {
+  return std::any_of(session.streams.begin(), session.streams.end(),
+                     [&](const auto& stream) { return ends_at_.at(stream.first) == shard; });
 }
 
 std::map<SessionId, DeliveryModel::Session>::iterator DeliveryModel::OwnerOf(StreamId stream) {
@@ -66,7 +84,7 @@ void DeliveryModel::Assign(const aggregator::Route& route, const std::vector<Ses
     if (result.has_value()) {
       results_[route.frame] = *result;
       session.results.insert(route.frame);
-    } else if (session.streams.empty()) {
+    } else if (!HasStreamTo(session, kCoordinatorShard)) {
       session.blobs.insert(route.frame);
     }
   }
@@ -87,12 +105,13 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
       [&](const aggregator::Publish& publish) {
         for (const aggregator::Route& route : publish.routes) {
           Assign(route, publish.sessions,
-                 Result{publish.job, publish.lane, publish.round, publish.ballot, route.ranges});
+                 Result{publish.job, publish.lane, publish.round, publish.ballot, route.ranges,
+                        publish.shard});
         }
       },
       [&](const aggregator::RelayResult& relay) {
         Assign(relay.route, relay.sessions,
-               Result{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges});
+               Result{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges, relay.shard});
       },
       [&](const aggregator::RelayBlob& relay) {
         Assign(relay.route, relay.sessions, std::nullopt);
@@ -130,6 +149,7 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
       },
       [&](const aggregator::AcceptStream& accept) {
         sessions_[accept.session].streams[accept.stream];
+        ends_at_[accept.stream] = accept.shard;
       },
       [&](const aggregator::CloseStream& close) {
         const auto owner = OwnerOf(close.stream);
@@ -192,9 +212,10 @@ std::string DeliveryModel::CheckSession(SessionId id, const Session& session, ab
     if (!lingers || !session.known || core.JobOf(id).has_value()) return "";
     return absl::StrCat("session ", id, " is lost before it has lingered");
   }
-  if (session.streams.empty()) return "";
-  if (!session.blobs.empty()) return absl::StrCat("values for session ", id, " wait for a stream");
+  if (!session.blobs.empty() && HasStreamTo(session, kCoordinatorShard))
+    return absl::StrCat("values for session ", id, " wait for a stream");
   for (const FrameId frame : session.results) {
+    if (!HasStreamTo(session, results_.at(frame).shard)) continue;
     const bool sent =
         std::any_of(session.streams.begin(), session.streams.end(),
                     [&](const auto& stream) { return stream.second.count(frame) > 0; });

@@ -37,6 +37,7 @@ class DeliveryModel {
     RoundNumber round = 0;
     Ballot ballot;
     ChunkRanges ranges;
+    ShardId shard = kCoordinatorShard;
   };
   struct Session {
     std::set<aggregator::FrameId> results;                                  // Not acknowledged.
@@ -51,6 +52,7 @@ class DeliveryModel {
   // Takes the results that `useless` names from what the session is owed.
   template <typename Useless>
   void Drop(Session& session, Useless&& useless);
+  bool HasStreamTo(const Session& session, ShardId shard) const;
   // The session that a stream belongs to; the end when there is none.
   std::map<aggregator::SessionId, Session>::iterator OwnerOf(aggregator::StreamId stream);
   std::string CheckSession(aggregator::SessionId id, const Session& session, absl::Time now,
@@ -58,8 +60,9 @@ class DeliveryModel {
 
   std::map<aggregator::SessionId, Session> sessions_;
   std::map<aggregator::FrameId, Result> results_;
-  uint32_t closed_ = 0;       // Sessions that linger.
-  bool stream_lost_ = false;  // Since the last check.
+  std::map<aggregator::StreamId, ShardId> ends_at_;  // Of the streams that are accepted.
+  uint32_t closed_ = 0;                              // Sessions that linger.
+  bool stream_lost_ = false;                         // Since the last check.
 };
 
 }  // namespace basin::world

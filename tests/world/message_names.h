@@ -16,10 +16,10 @@ namespace basin::world {
 
 inline const char* ToAggregatorName(size_t index) {
   static constexpr const char* kNames[] = {
-      "Hello",        "Ready",         "Heartbeat",   "Register", "LayoutSeen", "Begin",
-      "Skip",         "Commit",        "Withdraw",    "Staged",   "ResultAck",  "Need",
-      "Busy",         "Abandon",       "Finished",    "Leave",    "Announce",   "Get",
-      "LeaseSamples", "ReturnSamples", "ReportBatch", "LetGo"};
+      "Hello",        "Ready",         "Heartbeat",   "Register", "LayoutSeen",      "Begin",
+      "Skip",         "Commit",        "Withdraw",    "Staged",   "ResultAck",       "Need",
+      "Busy",         "Abandon",       "Finished",    "Leave",    "Announce",        "Get",
+      "LeaseSamples", "ReturnSamples", "ReportBatch", "LetGo",    "ShardUnreachable"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToAggregator>);
   return kNames[index];
 }
@@ -30,7 +30,8 @@ inline const char* ToWorkerName(size_t index) {
       "Pull",          "AttemptRestarted",  "Prepared",   "Supply",
       "Verdict",       "Rejected",          "Ended",      "Drain",
       "Ask",           "ValueKnown",        "GetFailed",  "HeldUp",
-      "SamplesLeased", "BatchReported",     "LetGo",      "LaneGone"};
+      "SamplesLeased", "BatchReported",     "LetGo",      "LaneGone",
+      "Placement"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
   return kNames[index];
 }

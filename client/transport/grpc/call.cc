@@ -84,6 +84,7 @@ Call::Call(const CallOptions& options, const std::string& method, uint64_t max_q
            Early early)
     : StreamMachine({options.window, max_queued_bytes}),
       address_(options.address),
+      shard_(options.shard),
       tls_(options.tls.on()),
       max_queued_bytes_(max_queued_bytes),
       early_(early),
@@ -174,7 +175,7 @@ void Call::AfterMessage(const absl::Status& taken) {
 bool Call::MaySend() const { return early_ == Early::kAll || !wrote_ || greeted_; }
 
 void Call::OnSlowReader(uint64_t) {
-  Fail(absl::ResourceExhaustedError(absl::StrCat("the aggregator at ", address_,
+  Fail(absl::ResourceExhaustedError(absl::StrCat(DescribePeer(address_, shard_),
                                                  " does not read its messages: more than ",
                                                  max_queued_bytes_, " bytes wait for it")));
 }
@@ -223,7 +224,7 @@ void Call::OnDone(const grpc::Status& status) {
     why = failure_;
     dropped = Drop();
   }
-  if (!reported) Over(why.ok() ? DescribeFailure(address_, tls_, status) : why);
+  if (!reported) Over(why.ok() ? DescribeFailure(address_, tls_, status, shard_) : why);
   // The connection was for this call alone.
   sockets_->Cut();
   Release();

@@ -58,6 +58,7 @@ class Calls {
 
 struct CallOptions {
   std::string address;
+  std::string shard;       // Its name, where the other end is one beside the aggregator.
   ClientTls tls;           // Its files are read for each call,
   std::string token_file;  // as is this one. Empty: without a token.
   GrpcSettings settings;
@@ -121,6 +122,7 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
 
   // Constant until destruction.
   const std::string address_;
+  const std::string shard_;
   const bool tls_;
   const uint64_t max_queued_bytes_;
   const Early early_;

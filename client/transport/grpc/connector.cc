@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/transport/grpc/failure.h"
 #include "grpc/grpc.h"
 #include "proto/wire/session_stream.h"
 #include "protocol/limits/limits.h"
@@ -32,9 +33,8 @@ constexpr char kExchangeMethod[] = "/basin.v1.Exchange/Run";
 // The waiting messages of a session: two of the largest, more than a trainer sends in a minute.
 constexpr uint64_t kMaxSessionQueueBytes = 2 * uint64_t{kMaxAssembledBytes};
 
-absl::Status Broken(const absl::Status& status, const std::string& address) {
-  return absl::Status(status.code(), absl::StrCat("the aggregator at ", address,
-                                                  " broke the protocol: ", status.message()));
+absl::Status Broken(const absl::Status& status, const std::string& peer) {
+  return absl::Status(status.code(), absl::StrCat(peer, " broke the protocol: ", status.message()));
 }
 
 class SessionCall : public Call {
@@ -43,7 +43,7 @@ class SessionCall : public Call {
               std::shared_ptr<SessionListener> listener,
               std::shared_ptr<std::atomic<Course>> course)
       : Call(options, kSessionMethod, kMaxSessionQueueBytes, Early::kFirstMessage),
-        address_(options.address),
+        peer_(DescribePeer(options.address, options.shard)),
         local_(std::move(local)),
         listener_(std::move(listener)),
         course_(std::move(course)),
@@ -62,13 +62,13 @@ class SessionCall : public Call {
       if (!local_->refused) local_->name = LocalSocketIn(context());
     }
     auto taken = reader_.Read(StringOf(message));
-    if (!taken.ok()) return Broken(taken.status(), address_);
+    if (!taken.ok()) return Broken(taken.status(), peer_);
     Batch batch;
     for (wire::BatchedFrame& one : taken->frames) {
       absl::StatusOr<IncomingFrame> frame =
           frames_.Read(std::make_shared<OwnPayload>(std::move(one.frame)));
       if (absl::IsNotFound(frame.status())) continue;  // Dropped; see FrameReader.
-      if (!frame.ok()) return Broken(frame.status(), address_);
+      if (!frame.ok()) return Broken(frame.status(), peer_);
       batch.frames.push_back(*std::move(frame));
     }
     for (auto& one : taken->messages) {
@@ -78,7 +78,7 @@ class SessionCall : public Call {
         batches_ = (welcome->features & kFeatureBatches) != 0;
         if ((welcome->features & kFeatureChecksums) != 0) {
           if (absl::Status sealed = reader_.RequireSeals(); !sealed.ok()) {
-            return Broken(sealed, address_);
+            return Broken(sealed, peer_);
           }
         }
         if (local_ != nullptr) {
@@ -111,7 +111,7 @@ class SessionCall : public Call {
     return local_ == nullptr ? nullptr : local_->segments();
   }
 
-  const std::string address_;
+  const std::string peer_;
   const std::shared_ptr<GrpcConnector::Local> local_;
   const std::shared_ptr<SessionListener> listener_;
   const std::shared_ptr<std::atomic<Course>> course_;
@@ -127,7 +127,7 @@ class StreamCall : public Call {
   StreamCall(const CallOptions& options, std::shared_ptr<GrpcConnector::Local> local,
              std::shared_ptr<StreamListener> listener)
       : Call(options, kExchangeMethod, kBoundedByWriter, Early::kAll),
-        address_(options.address),
+        peer_(DescribePeer(options.address, options.shard)),
         local_(std::move(local)),
         listener_(std::move(listener)),
         reader_(FrameSender::kAggregator, [this] { return Shared(); }) {}
@@ -139,7 +139,7 @@ class StreamCall : public Call {
       Consumed(message.Length());
       return absl::OkStatus();
     }
-    if (!frame.ok()) return Broken(frame.status(), address_);
+    if (!frame.ok()) return Broken(frame.status(), peer_);
     if (std::holds_alternative<Bound>(frame->header)) {
       Consumed(frame->message_bytes);
       listener_->OnUp();
@@ -159,7 +159,7 @@ class StreamCall : public Call {
     return local_ == nullptr ? nullptr : local_->segments();
   }
 
-  const std::string address_;
+  const std::string peer_;
   const std::shared_ptr<GrpcConnector::Local> local_;
   const std::shared_ptr<StreamListener> listener_;
   FrameReader reader_;  // Belongs to the read in flight.
@@ -246,6 +246,8 @@ class GrpcSession : public SessionChannel {
 
 class GrpcStream : public StreamChannel {
  public:
+  // `connector`, `session`: where the memory is that is shared, and where small frames may travel;
+  // none for a shard that is not the aggregator of the session.
   GrpcStream(std::weak_ptr<Call> call, uint32_t number, GrpcConnector* connector,
              std::weak_ptr<GrpcConnector::Sending> session)
       : call_(std::move(call)),
@@ -254,7 +256,8 @@ class GrpcStream : public StreamChannel {
         session_(std::move(session)) {}
   ~GrpcStream() override { Cut(); }
   absl::Status Send(OutgoingFrame frame) override {
-    const std::shared_ptr<Segments> segments = connector_->shared();
+    const std::shared_ptr<Segments> segments =
+        connector_ == nullptr ? nullptr : connector_->shared();
     std::optional<SharedPlaces> places;
     // Only these may be in shared memory: what a worker supplies is passed on to others.
     if (segments != nullptr && std::holds_alternative<ContributionHeader>(frame.header)) {
@@ -317,6 +320,7 @@ GrpcConnector::GrpcConnector(const std::string& addresses, ClientTls tls,
     : addresses_(AddressesIn(addresses)),
       local_(local ? std::make_shared<Local>() : nullptr),
       options_{addresses_.front(),
+               "",
                std::move(tls),
                std::move(token_file),
                settings,
@@ -349,14 +353,26 @@ std::shared_ptr<SessionChannel> GrpcConnector::OpenSession(
   return std::make_shared<GrpcSession>(call, sending, course_);
 }
 
-std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, SessionToken token,
+std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t number, SessionToken token,
+                                                         const PlacedShard& shard,
                                                          std::shared_ptr<StreamListener> listener) {
   options_.calls->Sweep();
-  const auto call = std::make_shared<StreamCall>(options_, local_, std::move(listener));
-  const absl::StatusOr<std::string> bind = EncodeHead({Bind{token, stream}});
+  const bool elsewhere = shard.shard != kCoordinatorShard;
+  CallOptions options = options_;
+  if (elsewhere) {
+    options.address = shard.endpoint;
+    options.shard = shard.name;
+    options.connect_time = kConnectTime;
+  }
+  const auto call =
+      std::make_shared<StreamCall>(options, elsewhere ? nullptr : local_, std::move(listener));
+  const absl::StatusOr<std::string> bind = EncodeHead({Bind{token, number}});
   // A stream without it is refused by the aggregator, and opened again.
   if (bind.ok()) call->Write(BufferOf(*bind));
   call->Start();
+  if (elsewhere) {
+    return std::make_shared<GrpcStream>(call, number, nullptr, std::weak_ptr<Sending>());
+  }
   if (local_ != nullptr) {
     std::unique_ptr<LocalLink> former;  // Ended without the lock.
     MutexLock lock(local_->mutex);
@@ -370,7 +386,7 @@ std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, Sessio
       local_->link = LocalLink::Open(std::exchange(local_->name, ""), token, local_->features);
     }
   }
-  return std::make_shared<GrpcStream>(call, stream, this, sending_);
+  return std::make_shared<GrpcStream>(call, number, this, sending_);
 }
 
 std::shared_ptr<Segments> GrpcConnector::Local::segments() {
@@ -379,7 +395,7 @@ std::shared_ptr<Segments> GrpcConnector::Local::segments() {
 }
 
 uint64_t GrpcConnector::features() const {
-  return kFeatureBatches | kFeatureChecksums |
+  return kFeatureBatches | kFeatureChecksums | kFeaturePlacement |
          (local_ == nullptr ? 0 : kFeatureDeviceMemory | kFeaturePlaces);
 }
 

@@ -49,7 +49,10 @@ class GrpcConnector : public Connector {
 
   // The session is up at once: the hello waits for the connection, which may yet fail.
   std::shared_ptr<SessionChannel> OpenSession(std::shared_ptr<SessionListener> listener) override;
-  std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
+  // Memory is shared, and frames travel on the session, only where the shard is the aggregator of
+  // the session.
+  std::shared_ptr<StreamChannel> OpenStream(uint32_t number, SessionToken token,
+                                            const PlacedShard& shard,
                                             std::shared_ptr<StreamListener> listener) override;
 
   uint64_t features() const override;

@@ -24,6 +24,7 @@ struct Cause {
   const char* what;                  // What happened to the stream,
   const char* next;                  // and what to do about it.
   bool connecting_with_tls = false;  // Has this meaning only then.
+  const char* at_shard = nullptr;    // What to do where the other end is one; null: the same.
 };
 
 constexpr char kOwnCertificate[] =
@@ -35,9 +36,11 @@ constexpr Cause kCauses[] = {
     {"certificate verify failed", "presented a certificate that this worker does not trust",
      "Set BASIN_TLS_CA to the CA of that certificate, and check that it is valid now"},
     {"is not in peer certificate", "has a certificate for another name",
-     "Set BASIN_ADDRESS to a name in its certificate, or add this one to the certificate"},
+     "Set BASIN_ADDRESS to a name in its certificate, or add this one to the certificate", false,
+     "Let it advertise a name in its certificate, or add this one to the certificate"},
     {"wrong version number", "answers without TLS",
-     "Unset BASIN_TLS_CA, or set tls.cert and tls.key of the aggregator"},
+     "Unset BASIN_TLS_CA, or set tls.cert and tls.key of the aggregator", false,
+     "Set tls.cert and tls.key of the shard"},
     {"http1.x server", "does not answer without TLS",
      "Set BASIN_TLS_CA to the CA of its certificate, and check that the address is right"},
     {"alert", "refused the TLS handshake", kOwnCertificate, true},
@@ -54,7 +57,8 @@ constexpr Cause kCauses[] = {
     {"dns resolution failed", "has a name that cannot be resolved",
      "Check the address and the name server; this worker keeps trying"},
     {"failed to connect", "cannot be reached",
-     "Check that it runs and that the address is right; this worker keeps trying"},
+     "Check that it runs and that the address is right; this worker keeps trying", false,
+     "Check that it advertises an address that this worker can reach; this worker keeps trying"},
     {"received message larger than max", "sent a message that is larger than the protocol allows",
      "Check that the address is that of an aggregator"},
 };
@@ -69,13 +73,18 @@ absl::string_view Core(absl::string_view message) {
 
 }  // namespace
 
-absl::Status DescribeFailure(const std::string& address, bool tls, const grpc::Status& status) {
-  if (status.ok()) {
-    return absl::UnavailableError(absl::StrCat("the aggregator at ", address, " ended the stream"));
-  }
+std::string DescribePeer(const std::string& address, const std::string& shard) {
+  if (shard.empty()) return absl::StrCat("the aggregator at ", address);
+  return absl::StrCat("shard ", shard, " at ", address);
+}
+
+absl::Status DescribeFailure(const std::string& address, bool tls, const grpc::Status& status,
+                             const std::string& shard) {
+  const std::string peer = DescribePeer(address, shard);
+  if (status.ok()) return absl::UnavailableError(absl::StrCat(peer, " ended the stream"));
   const absl::Status plain = FromGrpc(status);
   const std::string message(plain.message());
-  std::string text = absl::StrCat("the aggregator at ", address, " ended the stream: ", message);
+  std::string text = absl::StrCat(peer, " ended the stream: ", message);
   // A status with a detail has the aggregator's own text.
   if (!plain.GetPayload(kStatusDetailUrl)) {
     const std::string lower = absl::StrReplaceAll(absl::AsciiStrToLower(message), {{"_", " "}});
@@ -83,8 +92,9 @@ absl::Status DescribeFailure(const std::string& address, bool tls, const grpc::S
     for (const Cause& cause : kCauses) {
       if (cause.connecting_with_tls && !connecting_with_tls) continue;
       if (!absl::StrContains(lower, cause.text)) continue;
-      text = absl::StrCat("the aggregator at ", address, " ", cause.what, " (", Core(message),
-                          "). ", cause.next);
+      const bool other = !shard.empty() && cause.at_shard != nullptr;
+      text = absl::StrCat(peer, " ", cause.what, " (", Core(message), "). ",
+                          other ? cause.at_shard : cause.next);
       break;
     }
   }

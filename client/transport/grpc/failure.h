@@ -16,8 +16,13 @@
 namespace basin::client {
 
 // Never OK: a stream that was ended without an error is UNAVAILABLE. Keeps the code and the typed
-// detail. `tls`: the connection was meant to be encrypted.
-absl::Status DescribeFailure(const std::string& address, bool tls, const grpc::Status& status);
+// detail. `tls`: the connection was meant to be encrypted. `shard`: its name, where the other end
+// is one beside the aggregator.
+absl::Status DescribeFailure(const std::string& address, bool tls, const grpc::Status& status,
+                             const std::string& shard = "");
+
+// "the aggregator at ADDRESS", or the shard.
+std::string DescribePeer(const std::string& address, const std::string& shard);
 
 }  // namespace basin::client
 

@@ -23,10 +23,11 @@ using ::testing::Not;
 
 // ---- the table
 
-// Every cell: whether a worker, an observer, an admin may call it.
+// Every cell: whether a worker, an observer, an admin, a shard may call it.
 struct Cell {
   Rpc rpc;
   bool worker, observer, admin;
+  bool shard = false;
 };
 constexpr Cell kCells[] = {
     {Rpc::kSession, true, false, false},      {Rpc::kExchange, true, false, false},
@@ -38,14 +39,16 @@ constexpr Cell kCells[] = {
     {Rpc::kEvict, false, false, true},        {Rpc::kPause, false, false, true},
     {Rpc::kResume, false, false, true},       {Rpc::kSetJob, false, false, true},
     {Rpc::kRecover, false, false, true},      {Rpc::kReportExit, true, false, true},
+    {Rpc::kShard, false, false, false, true},
 };
 
 TEST(Access, Fault_S2_EveryCellOfTheTable) {
   ASSERT_EQ(std::size(kCells), kRpcs);
   for (const Cell& cell : kCells) {
-    for (const auto& [role, allowed] : {std::pair{CallerRole::kWorker, cell.worker},
-                                        std::pair{CallerRole::kObserver, cell.observer},
-                                        std::pair{CallerRole::kAdmin, cell.admin}}) {
+    for (const auto& [role, allowed] :
+         {std::pair{CallerRole::kWorker, cell.worker},
+          std::pair{CallerRole::kObserver, cell.observer},
+          std::pair{CallerRole::kAdmin, cell.admin}, std::pair{CallerRole::kShard, cell.shard}}) {
       const std::string what = absl::StrCat(RoleName(role), " ", RpcName(cell.rpc));
       EXPECT_EQ(Allows(role, cell.rpc), allowed) << what;
       const Decision decision = allowed ? Decision::kAllowed : Decision::kWrongRole;
@@ -65,7 +68,7 @@ TEST(Access, EveryRpcOfTheProtocolIsInTheTable) {
   std::set<std::string> served;
   const auto* admin = v1::GetStatusRequest::descriptor()->file()->FindServiceByName("Admin");
   for (int i = 0; i < admin->method_count(); ++i) served.insert(admin->method(i)->name());
-  served.insert({"Session", "Exchange"});
+  served.insert({"Session", "Exchange", "Shard"});
   std::set<std::string> known;
   for (int i = 0; i < kRpcs; ++i) known.insert(RpcName(static_cast<Rpc>(i)));
   EXPECT_EQ(known, served);

@@ -632,7 +632,7 @@ class Documentation(unittest.TestCase):
             for name, roles in re.findall(r'\{Rpc::k\w+, "(\w+)", Scope::k\w+, \{([^}]+)\}\}', code)
         }
         page = (SOURCE / "docs/operations.md").read_text(encoding="utf-8")
-        _, table = page.split("| call | worker | observer | admin |\n", 1)
+        _, table = page.split("| call | worker | observer | admin | shard |\n", 1)
         told: dict[str, tuple[bool, ...]] = {}
         for row in table.split("\n\n", 1)[0].splitlines()[1:]:
             calls, *roles = (cell.strip() for cell in row.strip("|").split("|"))

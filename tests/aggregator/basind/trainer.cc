@@ -5,11 +5,14 @@
 //
 //   usage: basin-test-trainer HOST:PORT JOB WORKER MIN MAX
 //
-// The variables TRAINER_LANE and TRAINER_TENSOR name its lane ("model") and tensor ("weight").
+// The variables TRAINER_LANE and TRAINER_TENSOR name its lane ("model") and tensor ("weight"). With
+// TRAINER_ELEMENTS, the tensor has so many, and each is VALUE times a number that depends on its
+// place; otherwise all are VALUE.
 //
 //   join          until it is a member         -> "member RANK of WORLD"
 //   begin VALUE   begins a round and pushes    -> "begun"
 //   finish        commits and waits            -> "round N: OUTCOME over COUNT, VALUE"
+//   digest        of the last result           -> 16 hexadecimal digits
 //   leave         leaves the job               -> "left"
 //
 // The answer to a failure is "error: ..." .
@@ -33,6 +36,9 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr size_t kElements = 3 * kChunkBytes / sizeof(float) + 7;
+
+// Sums of a few of these depend on the order.
+float FactorAt(size_t index) { return 1.0F + static_cast<float>(index * 2654435761U % 1021) / 3; }
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
@@ -63,7 +69,7 @@ class Trainer {
     const std::string tensor = Variable("TRAINER_TENSOR");
     const auto model =
         worker_->Register(lane.empty() ? "model" : lane, LaneKind::kGradient,
-                          {{tensor.empty() ? "weight" : tensor, DType::kF32, {kElements}}});
+                          {{tensor.empty() ? "weight" : tensor, DType::kF32, {elements_}}});
     if (!model.ok()) return model.status();
     lane_ = model->lane;
     return worker_->Call(client::DeclareReady{});
@@ -77,6 +83,7 @@ class Trainer {
       return Begin(value);
     }
     if (verb == "finish") return Finish();
+    if (verb == "digest") return absl::StrCat(absl::Hex(digest_, absl::kZeroPad16));
     if (verb == "leave") return Reported(worker_->Leave(), "left");
     return "error: no such verb";
   }
@@ -94,7 +101,8 @@ class Trainer {
   }
 
   std::string Begin(float value) {
-    weight_.assign(kElements, value);
+    weight_.assign(elements_, value);
+    for (size_t i = 0; varies_ && i < elements_; ++i) weight_[i] *= FactorAt(i);
     client::BeginRound begin;
     begin.lane = lane_;
     begin.spec.op = ReduceOp::kSum;
@@ -112,6 +120,7 @@ class Trainer {
     const client::RoundOutcome outcome = worker_->Wait(lane_, kLong);
     if (!outcome.ok()) return Reported(outcome.status(), "");
     const VerdictRecord& record = (*outcome)->record();
+    digest_ = record.value.digest;
     const absl::Status copied =
         (*outcome)->CopyTo(0, weight_.data(), weight_.size() * sizeof(float));
     return Reported(copied,
@@ -123,7 +132,10 @@ class Trainer {
   client::GrpcConnector connector_;
   std::unique_ptr<client::Worker> worker_;
   client::LaneHandle lane_ = 0;
+  const bool varies_ = !Variable("TRAINER_ELEMENTS").empty();
+  const size_t elements_ = varies_ ? std::stoul(Variable("TRAINER_ELEMENTS")) : kElements;
   std::vector<float> weight_;
+  Digest digest_ = 0;
 };
 
 int Run(const std::vector<std::string>& arguments) {

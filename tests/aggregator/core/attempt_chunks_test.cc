@@ -34,7 +34,7 @@ struct ThreeTensors : testing::Test {
     for (const uint32_t flat : chunks) attempt.Queue(flat);
   }
   ChunkRanges Next(uint64_t bytes = kNoLimit, uint32_t tensors = 8) const {
-    return attempt.Next(layout, bytes, tensors, AllAlike);
+    return attempt.Next(layout, Shares(), bytes, tensors, AllAlike);
   }
   // Returns the reducer's report on `ranges`. The digest of a chunk is its squared norm too.
   static ReduceDone Done(ChunkRanges ranges, ChunkDigests digests) {
@@ -77,9 +77,9 @@ TEST_F(AttemptChunks, NeighboursAreReducedTogetherUpToTheBytesAndTensors) {
   EXPECT_THAT(Next(kNoLimit, 2), ElementsAre(ChunkRange{0, 0, 3}, ChunkRange{1, 0, 1}));
   EXPECT_THAT(Next(2 * kChunkBytes), ElementsAre(ChunkRange{0, 0, 2}));
   EXPECT_THAT(Next(0), ElementsAre(ChunkRange{0, 0, 1})) << "at least one chunk";
-  EXPECT_THAT(
-      attempt.Next(layout, kNoLimit, 8, [](TensorIndex, TensorIndex other) { return other != 1; }),
-      ElementsAre(ChunkRange{0, 0, 3}))
+  EXPECT_THAT(attempt.Next(layout, Shares(), kNoLimit, 8,
+                           [](TensorIndex, TensorIndex other) { return other != 1; }),
+              ElementsAre(ChunkRange{0, 0, 3}))
       << "tensor 1 has another divisor";
 }
 

@@ -340,5 +340,64 @@ TEST_F(DeliveryTest, ASessionThatIsEndedWhileItSettlesIsReportedToNobody) {
   EXPECT_THAT(delivery_.TakeLingered(start_ + absl::Seconds(1), actions_), IsEmpty());
 }
 
+// ---- shards
+
+TEST_F(DeliveryTest, AFrameOfAShardTakesAStreamThatEndsThere) {
+  Open(11, kTokenA);
+  const auto publish = [&](ShardId shard, uint32_t first) {
+    aggregator::Publish result{kThisJob, 0, 1, {1, 1}, {{0, first, 1}}, kChunkBytes, {kA}};
+    result.shard = shard;
+    return Pass(std::move(result)).routes;
+  };
+  EXPECT_THAT(publish(5, 0)[0].streams, IsEmpty()) << "it waits for one";
+  actions_.clear();
+  delivery_.OpenStream(12, kTokenA, kThisJob, actions_, 5);
+  EXPECT_EQ(Take<AcceptStream>()[0].shard, 5u);
+  ASSERT_EQ(Take<SendFrame>().size(), 1u);
+  EXPECT_EQ(Take<SendFrame>()[0].shard, 5u);
+  EXPECT_THAT(publish(5, 1)[0].streams, ElementsAre(12));
+  EXPECT_THAT(publish(kCoordinatorShard, 2)[0].streams, ElementsAre(11));
+  Lose(12);
+  EXPECT_THAT(Again(), IsEmpty()) << "the other stream does not end at the shard";
+  actions_.clear();
+  delivery_.OpenStream(13, kTokenA, kThisJob, actions_, 5);
+  EXPECT_THAT(Again(), ElementsAre(std::pair(1, 13), std::pair(2, 13)));
+  Acknowledge(kA, {0, 0, 2});
+  ASSERT_EQ(Take<ForgetFrames>().size(), 1u);
+  EXPECT_EQ(Take<ForgetFrames>()[0].shard, 5u);
+}
+
+TEST_F(DeliveryTest, ASessionHasItsLimitOfStreamsAtEachShard) {
+  for (StreamId stream = 11; stream < 14; ++stream) Open(stream, kTokenA);
+  delivery_.OpenStream(21, kTokenA, kThisJob, actions_, 5);
+  EXPECT_EQ(Take<AcceptStream>().back().stream, 21u);
+  Open(14, kTokenA);
+  EXPECT_EQ(Take<CloseStream>()[0].stream, 14u);
+}
+
+TEST_F(DeliveryTest, NothingOfALostShardIsKept) {
+  Open(11, kTokenA);
+  delivery_.OpenStream(12, kTokenA, kThisJob, actions_, 5);
+  aggregator::Publish result{kThisJob, 0, 1, {1, 1}, {{0, 0, 1}}, kChunkBytes, {kA, kB}};
+  result.shard = 5;
+  Pass(std::move(result));
+  EXPECT_EQ(delivery_.frames(), 1u);
+  delivery_.LoseShard(5);
+  EXPECT_EQ(delivery_.frames(), 0u);
+  EXPECT_EQ(delivery_.streams(), 1u);
+  Lose(12);  // Heard of late.
+  EXPECT_THAT(actions_, IsEmpty());
+}
+
+TEST_F(DeliveryTest, AProcessThatEndedIsKnownByItsStreamsToTheCoordinator) {
+  delivery_.OpenStream(12, kTokenA, kThisJob, actions_, 5);
+  delivery_.CloseSession(kA, "", start_, actions_);
+  actions_.clear();
+  const auto lingered = delivery_.TakeLingered(start_ + absl::Seconds(1), actions_);
+  ASSERT_EQ(lingered.size(), 1u);
+  EXPECT_TRUE(lingered[0].closed_by_peer) << "the shard reports the end of its stream later";
+  EXPECT_EQ(Take<CloseStream>()[0].shard, 5u);
+}
+
 }  // namespace
 }  // namespace basin::aggregator

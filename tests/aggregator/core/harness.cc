@@ -211,10 +211,30 @@ std::vector<uint64_t> TestWorker::SizesOf(LaneIndex index, const ChunkRanges& ra
   return sizes;
 }
 
+std::vector<std::pair<ShardId, ChunkRange>> TestWorker::PartsOf(const LaneView& view,
+                                                                const ChunkRange& range) const {
+  const auto placement = placements.find(view.placement.number);
+  if (placement == placements.end()) return {{kCoordinatorShard, range}};
+  Layout layout;
+  for (const TensorSpec& tensor : view.tensors) layout.Append(tensor);
+  std::vector<std::pair<ShardId, ChunkRange>> parts;
+  Shares(placement->second, layout, view.placement.layout)
+      .Split(layout, range,
+             [&](ShardId shard, const ChunkRange& part) { parts.emplace_back(shard, part); });
+  return parts;
+}
+
 void TestWorker::SendFrame(RoundNumber round, ChunkRange range, const std::string& name) {
   if (session == 0) return;
+  const auto parts = PartsOf(lane(name), range);
+  for (const auto& [shard, part] : parts) SendFrameTo(shard, round, part, name);
+}
+
+void TestWorker::SendFrameTo(ShardId shard, RoundNumber round, ChunkRange range,
+                             const std::string& name) {
   LaneView& view = lane(name);
   FrameReceived frame;
+  frame.shard = shard;
   frame.session = session;
   frame.lane = view.index;
   frame.round = round;
@@ -403,6 +423,8 @@ void TestWorker::Take(const ToWorker& message) {
       membership = Membership{};
     }
     welcome = *told;
+    placements.clear();
+    for (const Placement& placement : told->placements) placements[placement.number] = placement;
     incarnation = told->incarnation;
     role = told->role;
     if (role == Role::kMember) membership = told->membership;
@@ -420,6 +442,7 @@ void TestWorker::Take(const ToWorker& message) {
       view.kind = layout.kind;
       view.tensors = layout.tensors;
       view.window = layout.window;
+      view.placement = layout.placement;
       if (!sees_layouts) continue;
       Send(LayoutSeen{layout.lane, static_cast<uint32_t>(layout.tensors.size())});
       Register({}, layout.name, layout.kind);  // It has the same model as the others.
@@ -471,12 +494,14 @@ void TestWorker::Take(const ToWorker& message) {
       view.index = start.index;
       view.last = start.round - 1;
       view.chain = start.chain;
+      view.placement = start.placement;
     }
   } else if (const auto* layout = std::get_if<LaneLayout>(&message)) {
     LaneView& view = lanes[layout->name];
     view.index = layout->lane;
     view.kind = layout->kind;
     view.window = layout->window;
+    view.placement = layout->placement;
     if (layout->first > view.tensors.size()) {
       ADD_FAILURE() << id << " was sent a layout with a gap";
       return;
@@ -488,6 +513,10 @@ void TestWorker::Take(const ToWorker& message) {
     Send(LayoutSeen{layout->lane, static_cast<uint32_t>(view.tensors.size())});
   } else if (const auto* credit = std::get_if<Credit>(&message)) {
     LaneView* view = ByIndex(credit->lane);
+    const bool placed = view != nullptr && view->placement.number != 0;
+    if (placed && repushes && view->next() == credit->round) {
+      return PushRanges(*view, credit->round, credit->refused);
+    }
     if (!obeys_windows || view == nullptr || view->next() != credit->round) return;
     for (const ChunkRange& range : credit->refused) {
       for (const Chunk& chunk : ChunksOf(range)) view->refused.insert(chunk);
@@ -509,24 +538,31 @@ void TestWorker::Take(const ToWorker& message) {
   } else if (const auto* supply = std::get_if<Supply>(&message)) {
     if (!supplies) return;
     LaneView* view = ByIndex(supply->lane);
-    for (const ChunkRange& range : supply->ranges) {
-      FrameReceived frame;
-      frame.session = session;
-      frame.kind = FrameKind::kSupply;
-      frame.lane = supply->lane;
-      frame.round = supply->round;
-      frame.ballot = supply->ballot;
-      frame.ranges = {range};
-      world::Chunks<Reduced> chunks;
-      for (const Chunk& chunk : ChunksOf(range)) {
-        chunks.push_back(view->results.at(chunk));
-        frame.digests.push_back(DigestOf(chunk, chunks.back().sum));
-        frame.bytes += ChunkSize(*TensorBytes(view->tensors[chunk.first]), chunk.second);
+    for (const ChunkRange& whole : supply->ranges) {
+      for (const auto& [shard, range] : PartsOf(*view, whole)) {
+        FrameReceived frame;
+        frame.session = session;
+        frame.shard = shard;
+        frame.kind = FrameKind::kSupply;
+        frame.lane = supply->lane;
+        frame.round = supply->round;
+        frame.ballot = supply->ballot;
+        frame.ranges = {range};
+        world::Chunks<Reduced> chunks;
+        for (const Chunk& chunk : ChunksOf(range)) {
+          chunks.push_back(view->results.at(chunk));
+          frame.digests.push_back(DigestOf(chunk, chunks.back().sum));
+          frame.bytes += ChunkSize(*TensorBytes(view->tensors[chunk.first]), chunk.second);
+        }
+        cluster_->Step(std::move(frame), std::move(chunks));
       }
-      cluster_->Step(std::move(frame), std::move(chunks));
     }
   } else if (const auto* verdict = std::get_if<Verdict>(&message)) {
     OnVerdict(*ByIndex(verdict->lane), verdict->record);
+    ByIndex(verdict->lane)->placement = verdict->placement;
+  } else if (const auto* placement = std::get_if<Placement>(&message)) {
+    EXPECT_NE(features & kFeaturePlacement, 0u) << id << " does not know placements";
+    placements[placement->number] = *placement;
   } else if (const auto* asked = std::get_if<LetGo>(&message)) {
     LaneView* view = ByIndex(asked->lane);
     if (!lets_go || view == nullptr || view->begun.has_value() || view->last != asked->round)
@@ -625,7 +661,8 @@ void Cluster::Sleep(absl::Duration duration) {
 
 void Cluster::Crash(Term term, absl::Duration down) {
   for (auto& [id, worker] : workers_) worker->session = 0;
-  shell_ = Shell();
+  shells_.clear();
+  shells_[kCoordinatorShard];
   reduces_asked.clear();
   reductions.clear();
   now += down;
@@ -665,7 +702,6 @@ TestWorker* Cluster::BySession(SessionId session) {
 
 // This shell runs the coordinator alone, on sessions; Delivery has its own test.
 void Cluster::Do(const Action& action, const Shell::Arrived& arrived) {
-  const auto check = [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; };
   std::visit(Overloaded{
                  [&](const Note& note) { notes.push_back(note); },
                  [&](const Drained&) { drained = true; },
@@ -678,28 +714,67 @@ void Cluster::Do(const Action& action, const Shell::Arrived& arrived) {
                    if (TestWorker* worker = BySession(end.session)) worker->OnEnded(end.error);
                  },
                  [&](const Publish& publish) {
-                   SendResults(publish.sessions, shell_.FrameOf(publish, publish.ranges));
+                   const auto shell = shells_.find(publish.shard);
+                   if (shell == shells_.end()) return;
+                   SendResults(publish.sessions, shell->second.FrameOf(publish, publish.ranges));
                  },
                  [&](const RelayResult& relay) {
                    SendResults(relay.sessions, Shell::Relayed(relay, arrived));
                  },
                  [&](const RelayBlob& relay) {
                    EXPECT_FALSE(relay.sessions.empty());
-                   check(shell_.CarryOut(relay, arrived, *this));
+                   CarryOut(relay, arrived);
                  },
                  [&](const SendBlob& send) {
                    EXPECT_GT(send.count, 0u);
                    EXPECT_LE(send.count * kChunkBytes, config.frame_bytes);
-                   check(shell_.CarryOut(send, arrived, *this));
+                   CarryOut(send, arrived);
                  },
                  [&](const SaveState& save) { Do(save); },
                  [&](const SaveSettings& save) { Do(save); },
                  [](const ResultsTaken&) {},
                  [](const AcceptStream&) {},
                  [](const CloseStream&) {},
-                 [&](const auto& held) { check(shell_.CarryOut(held, arrived, *this)); },
+                 [&](const auto& held) { CarryOut(held, arrived); },
              },
              action);
+}
+
+template <typename A>
+void Cluster::CarryOut(const A& action, const Shell::Arrived& arrived) {
+  ShardId only = kCoordinatorShard;
+  if constexpr (std::is_same_v<A, StartAttempt> || std::is_same_v<A, EndRound> ||
+                std::is_same_v<A, EndJob> || std::is_same_v<A, IdleLane>) {
+    only = kEveryShard;
+  } else if constexpr (!std::is_same_v<A, RelayBlob> && !std::is_same_v<A, SendBlob> &&
+                       !std::is_same_v<A, DropBlob>) {
+    only = action.shard;
+  }
+  for (auto& [shard, shell] : shells_) {
+    if (only != kEveryShard && only != shard) continue;
+    const absl::Status status = shell.CarryOut(action, arrived, *this);
+    EXPECT_TRUE(status.ok()) << "on shard " << shard << ": " << status;
+  }
+}
+
+void Cluster::Finish(const Shell::Reduction& reduction) {
+  const auto shell = shells_.find(reduction.what.shard);
+  if (shell == shells_.end()) return;
+  ReduceDone done = shell->second.Finish(reduction);
+  done.shard = shell->first;
+  Step(std::move(done));
+}
+
+ShardId Cluster::AddShard(const std::string& name) {
+  const ShardId shard = ++last_shard_;
+  shells_[shard];
+  Step(ShardUp{shard, name, name + ":29600"});
+  return shard;
+}
+
+void Cluster::LoseShard(ShardId shard) {
+  shells_.erase(shard);
+  Step(ShardLost{shard, "its connection was lost."});
 }
 
 void Cluster::Do(const Send& send) {

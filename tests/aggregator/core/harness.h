@@ -139,6 +139,7 @@ class TestWorker {
     Ballot result_ballot;
     Results results;
     std::map<RoundNumber, Results> delivered;
+    RoundPlacement placement;  // Of the next round.
     RoundNumber next() const { return last + 1; }
   };
   SessionId session = 0;  // 0: not connected.
@@ -151,6 +152,7 @@ class TestWorker {
   std::optional<WorkerId> donor;
   bool lacks_state = false;  // It joined with a donor, and has begun no round since.
   std::map<std::string, LaneView> lanes;
+  std::map<PlacementNumber, Placement> placements;
   std::set<std::string> named;  // Lanes that it has registered, or tried to.
   std::vector<ToWorker> inbox;
 
@@ -218,6 +220,9 @@ class TestWorker {
   basin::Commit MakeCommit(const std::string& lane = kLane);
   // Sends one frame for a round; every chunk holds `value`.
   void SendFrame(RoundNumber round, ChunkRange range, const std::string& lane = kLane);
+  // The same to this shard, whichever holds the chunks.
+  void SendFrameTo(ShardId shard, RoundNumber round, ChunkRange range,
+                   const std::string& lane = kLane);
 
   // ---- from the shell
   void Take(const ToWorker& message);
@@ -230,6 +235,9 @@ class TestWorker {
   void TryStage(LaneView& lane);
   void OnVerdict(LaneView& lane, const VerdictRecord& record);
   void PushRanges(LaneView& lane, RoundNumber round, const std::vector<ChunkRange>& ranges);
+  // The parts of a range, and the shard that holds each of them.
+  std::vector<std::pair<ShardId, ChunkRange>> PartsOf(const LaneView& lane,
+                                                      const ChunkRange& range) const;
 
   Cluster* cluster_;
 };
@@ -268,7 +276,10 @@ class Cluster {
   // Moves the clock as if this process were stopped; the next event wakes it.
   void Stall(absl::Duration duration) { now += duration; }
   void FinishReduces();
-  void Finish(const Shell::Reduction& reduction) { Step(shell_.Finish(reduction)); }
+  void Finish(const Shell::Reduction& reduction);
+  // A shard that holds bytes beside shard 0. Returns its number.
+  ShardId AddShard(const std::string& name);
+  void LoseShard(ShardId shard);
   void FinishSaves();
   void FinishSettingsSaves();
   // Kills the aggregator, which cuts every session, and restarts it `down` later.
@@ -290,15 +301,22 @@ class Cluster {
   void ClearLog();
   SessionId NewSession() { return ++last_session_; }
   // The shell keeps this many.
-  size_t kept_chunks() const { return shell_.parked_chunks(); }
-  size_t held_results() const { return shell_.result_chunks(); }
-  size_t held_blobs() const { return shell_.blobs(); }
+  size_t kept_chunks(ShardId shard = kCoordinatorShard) const {
+    return shells_.at(shard).parked_chunks();
+  }
+  size_t held_results(ShardId shard = kCoordinatorShard) const {
+    return shells_.at(shard).result_chunks();
+  }
+  size_t held_blobs() const { return shells_.at(kCoordinatorShard).blobs(); }
 
  private:
   friend class TestWorker;
   void StepOne(const Taken& taken, world::Chunks<Reduced> chunks);
   friend Shell;
   void Do(const Action& action, const Shell::Arrived& arrived);
+  // Carries an action out that is about bytes, on the shells that it is for.
+  template <typename A>
+  void CarryOut(const A& action, const Shell::Arrived& arrived);
   void Do(const Send& send);
   // This shell runs the coordinator alone, so no frame has a route.
   void SendOn(StreamId, const Shell::Frame&) { ADD_FAILURE() << "a frame without Delivery"; }
@@ -314,7 +332,8 @@ class Cluster {
   SessionId last_session_ = 0;
   std::deque<std::pair<Taken, world::Chunks<Reduced>>> queue_;
   bool stepping_ = false;
-  Shell shell_;
+  std::map<ShardId, Shell> shells_ = {{kCoordinatorShard, Shell()}};
+  ShardId last_shard_ = 0;
 };
 
 // A job that has members a and b and one verdict; it may shrink to one worker and grow to four.

@@ -46,7 +46,7 @@ void QueueTransport::CloseSession(SessionId session) {
   changed_.NotifyAll();
 }
 
-void QueueTransport::AcceptStream(StreamId stream, SessionId) {
+void QueueTransport::AcceptStream(StreamId stream, SessionId, const JobName&) {
   MutexLock lock(mutex_);
   connections_[stream].accepted = true;
   changed_.NotifyAll();

@@ -64,7 +64,7 @@ class QueueTransport : public Transport {
 
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message) override;
   void CloseSession(SessionId session) override;
-  void AcceptStream(StreamId stream, SessionId session) override;
+  void AcceptStream(StreamId stream, SessionId session, const JobName& job) override;
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(StreamId stream, const absl::Status& why) override;
   void Consumed(uint64_t connection, uint64_t bytes) override;

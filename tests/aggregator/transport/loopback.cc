@@ -153,7 +153,7 @@ void Loopback::TakeFrameFrom(StreamId stream, const grpc::ByteBuffer& message) {
 
 void Loopback::Take(StreamId stream, absl::StatusOr<IncomingFrame> frame) {
   ASSERT_TRUE(frame.ok()) << frame.status();
-  if (std::holds_alternative<Bound>(frame->header)) return transport.AcceptStream(stream, 0);
+  if (std::holds_alternative<Bound>(frame->header)) return transport.AcceptStream(stream, 0, kJob);
   OutgoingFrame taken{frame->header, frame->encoding, frame->claimed};
   taken.payload.Append({frame->payload, 0, frame->payload_bytes});
   transport.Send({stream}, taken);

@@ -31,13 +31,15 @@ class Monkey {
         Welcome welcome = worker.MakeWelcome(client.role());
         welcome.incarnation.counter = std::max<uint64_t>(1, client.incarnation().counter);
         welcome.membership = client.membership();
+        if (Pick(4) > 0) welcome.placements = {SomePlacement()};
         return MessageReceived{welcome};
       }
       default:
         break;
     }
-    for (uint32_t i = 0; i < 2; ++i) {
-      if (!client.session().streams().IsUp(i)) return StreamUp{i};
+    const Streams& streams = client.session().streams();
+    for (uint32_t i = 0; i < streams.size(); ++i) {
+      if (streams.Names(i) && !streams.IsUp(i)) return StreamUp{i};
     }
     if (client.role() != Role::kMember) {
       return MessageReceived{MembershipChanged{
@@ -46,6 +48,7 @@ class Monkey {
     const struct Lane& lane = worker.lane();
     if (lane.layout.version() < 3 || Pick(9) == 0) {
       LaneLayout layout = worker.MakeLayout(0, lane.last_verdict + 1);
+      layout.placement = SomeRoundPlacement(worker);
       return MessageReceived{layout};
     }
     if (!lane.round.has_value()) return BeginRound{0, Harness::Average(), {}, 0, {}};
@@ -73,7 +76,7 @@ class Monkey {
 
   Event Any(const Harness& worker) {
     const bool sane = Pick(4) > 0;  // Most events are plausible.
-    switch (Pick(35)) {
+    switch (Pick(36)) {
       case 0:
         return Tick{};
       case 1:
@@ -81,9 +84,9 @@ class Monkey {
       case 2:
         return Pick(4) == 0 ? Event(SessionDown{"monkey"}) : Event(Tick{});
       case 3:
-        return StreamUp{Pick(3)};
+        return StreamUp{Pick(7)};
       case 4:
-        return StreamDown{Pick(3)};
+        return StreamDown{Pick(7)};
       case 5:
       case 6:
         return MessageReceived{SomeWelcome(worker)};
@@ -113,6 +116,7 @@ class Monkey {
         if (!sane) verdict.record.round += Pick(3);
         if (Pick(20) == 0) ++verdict.record.chain;
         verdict.record.next.generation.counter += Pick(2);
+        verdict.placement = SomeRoundPlacement(worker);
         return MessageReceived{verdict};
       }
       case 17:
@@ -162,6 +166,8 @@ class Monkey {
       case 32:
         return Pick(10) == 0 ? Event(AbandonRounds{})
                              : Event(WaitRound{0, worker.now + absl::Seconds(Pick(9))});
+      case 34:
+        return MessageReceived{SomePlacement()};
       default:
         return SomeBlobEvent(worker);
     }
@@ -189,6 +195,7 @@ class Monkey {
     Welcome welcome = worker.MakeWelcome(Pick(2) == 0 ? Role::kMember : Role::kJoiner);
     welcome.incarnation.counter = Pick(10) == 0 ? 2 : worker.client.incarnation().counter;
     welcome.membership = worker.client.membership();
+    for (uint32_t i = Pick(3); i > 0; --i) welcome.placements.push_back(SomePlacement());
     if (Pick(3) > 0) welcome.layouts = {SomeLayout(worker)};
     if (Pick(2) == 0) {
       welcome.open = {{Lane(), Round(worker), static_cast<RoundPhase>(Pick(3)), SomeBallot(),
@@ -208,7 +215,27 @@ class Monkey {
     if (Pick(40) == 0) layout.first = Pick(3);
     if (Pick(40) == 0) layout.lane = 9;
     layout.window = Pick(6) * kChunkBytes;
+    layout.placement = SomeRoundPlacement(worker);
     return layout;
+  }
+  // Of the shards 0 to 3, some of which are lost.
+  Placement SomePlacement() {
+    Placement placement{1 + Pick(3), 1 + Pick(2) * kChunkBytes, {PlacedShard{}}, {}};
+    if (Pick(4) == 0) placement.shards.clear();
+    for (ShardId shard = 1 + Pick(3); shard < 4; ++shard) {
+      placement.shards.push_back({shard, "s", "host:29700"});
+      if (Pick(3) == 0 && placement.lost.size() + 1 < placement.shards.size()) {
+        placement.lost.push_back(shard);
+      }
+    }
+    return placement;
+  }
+  // One that the worker knows, mostly.
+  RoundPlacement SomeRoundPlacement(const Harness& worker) {
+    if (Pick(200) == 0) return {1 + Pick(4), Pick(5)};
+    const Placement* last = worker.client.placements().Present();
+    if (last == nullptr || Pick(3) == 0) return {};
+    return {last->number, Pick(worker.lane().layout.version() + 1)};
   }
   Event SomeBlobEvent(const Harness& worker) {
     const BlobKey key{"g", std::string(1, static_cast<char>('a' + Pick(2))), Pick(2)};
@@ -234,8 +261,9 @@ class Monkey {
 // The bytes charged to the streams are the unacknowledged bytes of the rounds in flight.
 void CheckBooks(const Harness& worker) {
   uint64_t charged = 0;
-  for (uint32_t i = 0; i < worker.client.session().streams().size(); ++i) {
-    charged += worker.client.session().streams().unacked(i);
+  const Streams& streams = worker.client.session().streams();
+  for (uint32_t i = 0; i < streams.size(); ++i) {
+    if (streams.Names(i)) charged += streams.unacked(i);
   }
   uint64_t unacked = 0;
   for (const struct Lane& lane : worker.client.lanes()) {
@@ -244,7 +272,8 @@ void CheckBooks(const Harness& worker) {
   ASSERT_EQ(charged, unacked);
 }
 
-// The client sends messages only in an open session, and frames only on streams that are up.
+// The client sends messages only in an open session, and frames only on streams that are up, of the
+// shard that holds all their chunks.
 void CheckActions(const Client& before, const Harness& worker, const Actions& actions) {
   bool open = before.session().phase() == SessionPhase::kGreeting || before.connected();
   for (const Action& action : actions.all) {
@@ -253,7 +282,13 @@ void CheckActions(const Client& before, const Harness& worker, const Actions& ac
       ASSERT_TRUE(open || std::holds_alternative<Hello>(send->message));
     }
     if (const SendContribution* send = std::get_if<SendContribution>(&action)) {
-      ASSERT_TRUE(worker.client.session().streams().IsUp(send->stream));
+      const Streams& streams = worker.client.session().streams();
+      ASSERT_TRUE(streams.IsUp(send->stream));
+      const struct Lane& lane = worker.client.lanes()[send->lane];
+      for (const ChunkRange& range : send->ranges) {
+        ASSERT_EQ(lane.shares.Head(lane.layout, range),
+                  (std::pair(streams.ShardOf(send->stream), range.count)));
+      }
     }
   }
 }
@@ -261,6 +296,7 @@ void CheckActions(const Client& before, const Harness& worker, const Actions& ac
 TEST(MonkeyTest, NothingBreaksTheClient) {
   uint64_t delivered = 0;
   uint64_t sent = 0;
+  uint64_t elsewhere = 0;  // Of these, to shards beside the coordinator's own.
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Monkey monkey(seed);
@@ -282,12 +318,17 @@ TEST(MonkeyTest, NothingBreaksTheClient) {
         ASSERT_GT(worker.client.NextDeadline(), worker.now) << "a tick settles what is due";
       }
       delivered += actions.Of<Deliver>().size();
-      sent += actions.Of<SendContribution>().size();
+      for (const SendContribution& send : actions.Of<SendContribution>()) {
+        ++sent;
+        const Streams& streams = worker.client.session().streams();
+        if (streams.ShardOf(send.stream) != kCoordinatorShard) ++elsewhere;
+      }
       if (worker.client.fatal().has_value()) break;
     }
   }
   EXPECT_GT(delivered, 100u) << "the monkey gets somewhere";
   EXPECT_GT(sent, 500u);
+  EXPECT_GT(elsewhere, 100u);
 }
 
 }  // namespace

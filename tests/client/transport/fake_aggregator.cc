@@ -98,9 +98,11 @@ std::shared_ptr<SessionChannel> FakeAggregator::OpenSession(
 }
 
 std::shared_ptr<StreamChannel> FakeAggregator::OpenStream(
-    uint32_t stream, SessionToken token, std::shared_ptr<StreamListener> listener) {
+    uint32_t number, SessionToken token, const PlacedShard& shard,
+    std::shared_ptr<StreamListener> listener) {
   MutexLock lock(state_->mutex);
   const uint64_t connection = ++state_->next_connection;
+  const uint32_t stream = StreamAt(shard.shard, number);
   state_->streams[connection] = {token, std::move(listener), false, 0};
   state_->opened[stream] = connection;
   state_->changed.NotifyAll();
@@ -410,8 +412,14 @@ void Rig::Connect() {
   welcome.term = kTerm;
   welcome.frame_bytes = 2 * kChunkBytes;
   welcome.heartbeat = absl::Milliseconds(500);
+  welcome.placements = placements;
   aggregator.Send(welcome);
   TakeStreams(token);
+}
+
+RoundPlacement Rig::Placed() const {
+  if (placements.empty()) return {};
+  return {placements.back().number, static_cast<uint32_t>(model.size())};
 }
 
 void Rig::TakeStreams(SessionToken presented) {
@@ -422,12 +430,15 @@ void Rig::Admit(RoundNumber round, uint64_t chain) {
   const Register request = aggregator.Await<basin::Register>();
   EXPECT_EQ(request.lane, "g");
   EXPECT_EQ(request.tensors, model);
-  aggregator.Send(LaneLayout{kLane, "g", LaneKind::kGradient, 0, request.tensors, round, window});
+  aggregator.Send(
+      LaneLayout{kLane, "g", LaneKind::kGradient, 0, request.tensors, round, window, Placed()});
   EXPECT_EQ(aggregator.Await<LayoutSeen>().version, model.size());
   ASSERT_TRUE(worker->Call(DeclareReady{}).ok());
   aggregator.Await<basin::Ready>();
-  aggregator.Send(MembershipChanged{
-      membership, Role::kMember, std::nullopt, {StartRound{"g", kLane, round, chain}}});
+  aggregator.Send(MembershipChanged{membership,
+                                    Role::kMember,
+                                    std::nullopt,
+                                    {StartRound{"g", kLane, round, chain, {}, Placed()}}});
   ASSERT_TRUE(worker->AwaitMember(absl::InfiniteDuration()).ok());
 }
 
@@ -544,7 +555,7 @@ VerdictRecord Rig::Conclude(const RoundValue& value, RoundNumber round, uint64_t
   VerdictRecord record = RecordOf(value, round, chain);
   aggregator.Send(Prepared{kLane, round, record.ballot, record.value_ballot, value});
   EXPECT_EQ(aggregator.Await<Staged>().round, round);
-  aggregator.Send(Verdict{kLane, record, std::nullopt});
+  aggregator.Send(Verdict{kLane, record, std::nullopt, Placed()});
   return record;
 }
 

@@ -28,6 +28,7 @@
 #include "client/transport/worker.h"
 #include "proto/wire/frame.h"
 #include "proto/wire/session_stream.h"
+#include "protocol/limits/limits.h"
 #include "runtime/frames/reader.h"
 #include "tests/runtime/manual_clock.h"
 
@@ -35,6 +36,9 @@ namespace basin::client {
 
 inline constexpr LaneIndex kLane = 3;
 inline constexpr Term kTerm = 5;
+
+// How the test names data stream `number` to a shard; those to shard 0 have their own numbers.
+inline uint32_t StreamAt(ShardId shard, uint32_t number) { return shard * kMaxStreams + number; }
 
 // A data frame as it arrived at the aggregator.
 struct TakenFrame {
@@ -47,7 +51,8 @@ class FakeAggregator : public Connector {
  public:
   // ---- for the worker
   std::shared_ptr<SessionChannel> OpenSession(std::shared_ptr<SessionListener> listener) override;
-  std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
+  std::shared_ptr<StreamChannel> OpenStream(uint32_t number, SessionToken token,
+                                            const PlacedShard& shard,
                                             std::shared_ptr<StreamListener> listener) override;
 
   // ---- connections
@@ -186,6 +191,7 @@ class Rig {
   // Answers the hello of a session that continues.
   Welcome WelcomeBack(RoundNumber round) const;
   void TakeStreams(SessionToken token);
+  RoundPlacement Placed() const;
 
   void Begin();
   void PushAll();  // a, b and c.
@@ -209,6 +215,7 @@ class Rig {
   std::map<TensorHandle, std::string> gradients;
   uint64_t window = 64 * kChunkBytes;
   SessionToken token = 77;
+  std::vector<Placement> placements;  // Those of the welcome; the rounds use the last one.
   const uint32_t streams;
 
   ManualClock clock;

@@ -89,7 +89,7 @@ OutgoingFrame Contribution(uint32_t chunk, const std::vector<PayloadPart>& parts
 // A data stream that was bound.
 struct BoundStream {
   BoundStream(Connector& connector, RawServer& server, uint32_t number = 0) {
-    channel = connector.OpenStream(number, kToken, ears);
+    channel = connector.OpenStream(number, kToken, PlacedShard{}, ears);
     call = server.AwaitCall();
     bind = call->AwaitMessage();
     call->Send(Bound());
@@ -191,8 +191,8 @@ TEST(GrpcSession, Fault_N8_AFlippedBitEndsTheSession) {
 TEST(GrpcSession, WhatIsSentAtOneMomentIsOneMessageWithTheSmallFramesOfItsStreams) {
   RawServer server;
   GrpcConnector connector(server.address());
-  EXPECT_EQ(connector.features(),
-            kFeatureBatches | kFeatureChecksums | kFeatureDeviceMemory | kFeaturePlaces);
+  EXPECT_EQ(connector.features(), kFeatureBatches | kFeatureChecksums | kFeatureDeviceMemory |
+                                      kFeaturePlaces | kFeaturePlacement);
   BatchingSession batching(connector, server, kFeatureBatches);
   batching.reader.AllowBatches();
   BoundStream stream(connector, server, 5);
@@ -439,7 +439,7 @@ TEST(GrpcSession, Fault_N14_ASessionWithoutAWelcomeIsOpenedAtTheNextAddress) {
   auto call = second.AwaitCall();
   call->Send(*wire::Encode(ToWorker(WelcomeOf(0))));
   ears->messages.Await();
-  const auto stream = connector.OpenStream(0, kToken, std::make_shared<DataEars>());
+  const auto stream = connector.OpenStream(0, kToken, PlacedShard{}, std::make_shared<DataEars>());
   EXPECT_NE(second.AwaitCall()->AwaitMessage(), "");
   call->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
   ears->down.Await();
@@ -466,7 +466,7 @@ TEST(GrpcStream, PresentsItsTokenAndIsUpWhenItIsBound) {
   RawServer server;
   GrpcConnector connector(server.address());
   const auto ears = std::make_shared<DataEars>();
-  const auto channel = connector.OpenStream(3, kToken, ears);
+  const auto channel = connector.OpenStream(3, kToken, PlacedShard{}, ears);
   const auto call = server.AwaitCall();
   EXPECT_EQ(call->method(), "/basin.v1.Exchange/Run");
   const wire::DecodedFrame bind = Decode(call->AwaitMessage());
@@ -488,6 +488,40 @@ TEST(GrpcStream, HasAConnectionOfItsOwn) {
   const BoundStream c(connector, server, 1);
   for (const BoundStream* stream : {&a, &b, &c}) peers.insert(stream->call->peer());
   EXPECT_THAT(peers, SizeIs(4));
+}
+
+TEST(GrpcStream, OneToAnotherShardGoesThereAndItsSmallFramesStayOnIt) {
+  RawServer aggregator;
+  RawServer other;
+  GrpcConnector connector(aggregator.address());
+  BatchingSession batching(connector, aggregator, kFeatureBatches);
+  const auto ears = std::make_shared<DataEars>();
+  const auto channel =
+      connector.OpenStream(1, kToken, PlacedShard{7, "s-7", other.address()}, ears);
+  const auto call = other.AwaitCall();
+  EXPECT_EQ(call->method(), "/basin.v1.Exchange/Run");
+  const wire::DecodedFrame bind = Decode(call->AwaitMessage());
+  EXPECT_EQ(std::get<wire::Bind>(bind.header.kind).token, kToken);
+  EXPECT_EQ(std::get<wire::Bind>(bind.header.kind).stream, 1u);
+  call->Send(Bound());
+  ears->up.Await();
+  const std::string small = Pattern(1000, 1);
+  const auto payload = std::make_shared<OwnPayload>(small);
+  ASSERT_TRUE(channel->Send(Contribution(0, {{payload, 0, small.size()}})).ok());
+  connector.Flush();
+  const wire::DecodedFrame frame = Decode(call->AwaitMessage());
+  EXPECT_EQ(frame.sequence, 1u);
+  EXPECT_EQ(Joined(frame.payload), small);
+}
+
+TEST(GrpcStream, AShardThatIsNotThereIsNamed) {
+  RawServer aggregator;
+  GrpcConnector connector(aggregator.address());
+  const auto ears = std::make_shared<DataEars>();
+  const auto channel = connector.OpenStream(0, kToken, PlacedShard{7, "s-7", "127.0.0.1:1"}, ears);
+  EXPECT_THAT(ears->down.Await().value_or(""),
+              AllOf(HasSubstr("shard s-7 at 127.0.0.1:1 cannot be reached"),
+                    HasSubstr("advertises an address")));
 }
 
 TEST(GrpcStream, FramesArriveBitForBitBothWays) {
@@ -600,7 +634,7 @@ TEST(GrpcStream, AStreamThatDoesNotBeginWithBoundEnds) {
   RawServer server;
   GrpcConnector connector(server.address());
   const auto ears = std::make_shared<DataEars>();
-  const auto channel = connector.OpenStream(0, kToken, ears);
+  const auto channel = connector.OpenStream(0, kToken, PlacedShard{}, ears);
   const auto call = server.AwaitCall();
   call->Send(Result(1, "abcd"));
   EXPECT_THAT(*ears->down.Await(), HasSubstr("INVALID_ARGUMENT"));
@@ -708,7 +742,7 @@ TEST(GrpcStream, CloseBeforeThereIsAConnectionGivesTheMemoryBack) {
   relay.Freeze();
   GrpcConnector connector(relay.address(), {}, Patient());
   const auto ears = std::make_shared<DataEars>();
-  const auto channel = connector.OpenStream(0, kToken, ears);
+  const auto channel = connector.OpenStream(0, kToken, PlacedShard{}, ears);
   Lender lender(Pattern(kChunkBytes, 12));
   for (uint32_t i = 0; i < 8; ++i) {
     EXPECT_TRUE(channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}})).ok());
@@ -790,7 +824,8 @@ TEST(GrpcConnector, ManyStreamsAreOpenedSentToAndClosedAtOnce) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::shared_ptr<StreamChannel>> channels;
     for (uint32_t i = 0; i < 4; ++i) {
-      channels.push_back(connector.OpenStream(i, kToken, std::make_shared<DataEars>()));
+      channels.push_back(
+          connector.OpenStream(i, kToken, PlacedShard{}, std::make_shared<DataEars>()));
       for (uint32_t chunk = 0; chunk < 8; ++chunk) {
         EXPECT_TRUE(
             channels.back()->Send(Contribution(chunk, {{lender.Lend(), 0, kChunkBytes}})).ok());

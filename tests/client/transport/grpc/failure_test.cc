@@ -76,6 +76,19 @@ TEST(DescribeFailure, SaysWhichEndLacksTlsOrACertificate) {
 }
 
 // Two attempts may ask for different addresses; the log has one line for both.
+TEST(DescribeFailure, NamesTheShardThatIsTheOtherEnd) {
+  const auto text = [](const grpc::Status& status) {
+    return std::string(DescribeFailure("host:29700", true, status, "s-1").message());
+  };
+  EXPECT_THAT(text(grpc::Status::OK), HasSubstr("shard s-1 at host:29700 ended the stream"));
+  const grpc::Status name(grpc::StatusCode::UNAVAILABLE,
+                          "failed to connect: Hostname Verification Check failed: host is not in "
+                          "peer certificate");
+  EXPECT_THAT(text(name), AllOf(HasSubstr("shard s-1 at host:29700 has a certificate for another "
+                                          "name"),
+                                HasSubstr("advertise a name in its certificate")));
+}
+
 TEST(DescribeFailure, IsTheSameForTheSameCause) {
   const auto failed = [](const std::string& query) {
     return TextOf(

@@ -26,6 +26,7 @@ struct Rules {
   bool reduces_different_calls = false;
   bool counts_late = false;
   bool forgets_deferred = false;
+  bool keeps_lost_chunks = false;
 };
 
 }  // namespace basin::aggregator

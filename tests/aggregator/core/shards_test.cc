@@ -1,0 +1,337 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Rounds whose chunks are on several shards: which shard has what, shards that come and go, and
+// workers that do not know or cannot reach them.
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Config Spread() {
+  Config config;
+  config.least_share = 0;  // The tensors of these tests are small.
+  return config;
+}
+
+// Members a and b, with a lane of eight chunks, of which the second half is on shard `one`.
+struct Sharded : Cluster {
+  explicit Sharded(uint64_t features_of_b = kFeaturePlacement, Config config = Spread())
+      : Cluster(Settings(1, 4, 2), std::move(config)), a(Worker("a")), b(Worker("b")) {
+    one = AddShard("one");
+    a.features = kFeaturePlacement;
+    b.features = features_of_b;
+    for (TestWorker* worker : {&a, &b}) {
+      worker->Connect();
+      worker->Register({Tensor("w", 8)});
+      worker->Ready();
+    }
+  }
+  void Begin() {
+    for (TestWorker* worker : {&a, &b}) worker->Begin();
+  }
+  // Chunk c of the tensor as the worker got it in the round.
+  Reduced Got(const TestWorker& worker, uint32_t chunk, RoundNumber round = 1) {
+    return worker.lanes.at(kLane).delivered.at(round).at({0, chunk});
+  }
+  void ExpectSumOfBoth(RoundNumber round = 1) {
+    for (const TestWorker* worker : {&a, &b}) {
+      ASSERT_EQ(worker->lanes.at(kLane).delivered.count(round), 1u) << worker->id;
+      for (uint32_t chunk = 0; chunk < 8; ++chunk) {
+        EXPECT_EQ(Got(*worker, chunk, round), (Reduced{a.value + b.value, 2})) << chunk;
+      }
+    }
+  }
+  std::vector<ShardId> ReducedOn() {
+    std::vector<ShardId> shards;
+    for (const Reduce& reduce : Actions<Reduce>()) shards.push_back(reduce.shard);
+    return shards;
+  }
+
+  TestWorker& a;
+  TestWorker& b;
+  ShardId one = 0;
+};
+
+TEST(Shards, ChunksAreKeptAndReducedWhereThePlacementHasThem) {
+  Sharded t;
+  EXPECT_EQ(t.a.lane().placement.number, 1u);
+  EXPECT_EQ(t.a.lane().placement.layout, 1u);
+  t.a.Begin();
+  t.a.PushTensor(0);
+  EXPECT_EQ(t.kept_chunks(), 4u);
+  EXPECT_EQ(t.kept_chunks(t.one), 4u);
+  t.a.Commit();
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.kept_chunks() + t.kept_chunks(t.one) + t.held_results() + t.held_results(t.one), 0u);
+  for (const Reduce& reduce : t.Actions<Reduce>()) {
+    for (const ChunkRange& range : reduce.ranges) {
+      EXPECT_EQ(reduce.shard, range.first < 4 ? kCoordinatorShard : t.one);
+      EXPECT_TRUE(range.first >= 4 || range.first + range.count <= 4) << "one shard has all of it";
+    }
+  }
+}
+
+TEST(Shards, ASmallLaneStaysOnTheCoordinator) {
+  Sharded t(kFeaturePlacement, Config());
+  t.Begin();
+  t.a.PushTensor(0);
+  EXPECT_EQ(t.kept_chunks(t.one), 4u) << "eight chunks are two frames";
+  t.a.Register({Tensor("tiny")}, "other");
+  t.b.Register({Tensor("tiny")}, "other");
+  t.a.Begin(Spec(ReduceOp::kSum), "other");
+  t.a.PushTensor(0, "other");
+  EXPECT_EQ(t.kept_chunks(), 5u);
+}
+
+TEST(Shards, OneThatComesIsUsedFromTheNextVerdictOn) {
+  Sharded t;
+  t.Begin();
+  t.a.PushTensor(0);
+  const ShardId two = t.AddShard("two");
+  EXPECT_EQ(t.a.Last<Placement>().shards.size(), 3u) << "so that streams are open when it is used";
+  EXPECT_EQ(t.a.lane().placement.number, 1u);
+  t.a.Commit();
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.a.lane().placement.number, 2u);
+  t.ClearLog();
+  t.a.Contribute();
+  EXPECT_EQ(t.kept_chunks(two), 3u) << "of 8 chunks, from the border next to two thirds on";
+  t.b.Contribute();
+  t.ExpectSumOfBoth(2);
+}
+
+TEST(Shards, ANewOneIsNamedTheTensorsOfAllLanes) {
+  Sharded t;
+  t.ClearLog();
+  const ShardId two = t.AddShard("two");
+  ASSERT_EQ(t.Actions<NameTensors>().size(), 1u);
+  EXPECT_EQ(t.Actions<NameTensors>()[0].shard, two);
+  EXPECT_EQ(t.Actions<NameTensors>()[0].tensors.size(), 1u);
+  EXPECT_THAT(t.NoteText(NoteKind::kShardUp), HasSubstr("Shard two"));
+}
+
+TEST(Shards, WhatALostOneHadParkedIsPushedAgain) {
+  Sharded t;
+  t.Begin();
+  t.a.PushTensor(0);
+  t.a.Commit();
+  t.LoseShard(t.one);
+  EXPECT_EQ(t.kept_chunks(), 8u) << "a has pushed its second half to the coordinator";
+  EXPECT_THAT(t.a.Last<Placement>().lost, ElementsAre(t.one));
+  EXPECT_THAT(t.NoteText(NoteKind::kShardLost), HasSubstr("Shard one"));
+  EXPECT_EQ(t.a.Count<AttemptRestarted>(), 0u);
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.a.lane().placement.number, 0u) << "no shard is left but the coordinator";
+}
+
+TEST(Shards, AReductionThatWasUnderWayOnALostOneIsMadeAgain) {
+  Sharded t;
+  t.reduces = false;
+  t.a.Contribute();
+  t.b.Contribute();
+  ASSERT_THAT(t.ReducedOn(), ElementsAre(0, 1));
+  t.LoseShard(t.one);
+  t.reduces = true;
+  t.FinishReduces();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.a.verdict().ballot.attempt, 1u) << "the attempt goes on";
+}
+
+TEST(Shards, AResultThatSomeLackIsReducedAgainInTheSameAttempt) {
+  Sharded t;
+  t.b.acks = t.b.stages = false;
+  t.Begin();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Push(0, 4, 4);
+  EXPECT_EQ(t.held_results(t.one), 4u) << "b has not acknowledged them";
+  t.ClearLog();
+  t.b.acks = t.b.stages = true;
+  t.LoseShard(t.one);
+  const auto again = t.Actions<Publish>();
+  ASSERT_FALSE(again.empty());
+  for (const Publish& publish : again) EXPECT_THAT(publish.sessions, ElementsAre(t.b.session));
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Push(0, 0, 4);
+    worker->Commit();
+  }
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.a.verdict().ballot.attempt, 1u);
+  EXPECT_EQ(t.held_results(), 0u);
+}
+
+TEST(Shards, AnAcknowledgementCountsThoughTheResultWasLost) {
+  Sharded t;
+  t.b.acks = t.b.stages = t.b.repushes = false;
+  t.Begin();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Push(0, 4, 4);
+  t.LoseShard(t.one);
+  t.b.Send(ResultAck{0, 1, Ballot{1, 1}, {{0, 4, 4}}});  // It was on its way.
+  t.b.acks = t.b.stages = t.b.repushes = true;
+  t.ClearLog();
+  t.b.Push(0, 4, 4);
+  EXPECT_THAT(t.Actions<Publish>(), IsEmpty()) << "both have it";
+  EXPECT_EQ(t.held_results(), 0u);
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Push(0, 0, 4);
+    worker->Commit();
+  }
+  t.ExpectSumOfBoth();
+}
+
+TEST(Shards, AContributorThatCannotPushAgainIsDroppedInTheNextAttempt) {
+  Sharded t;
+  t.a.Contribute();
+  t.b.Begin();
+  t.Step(WorkerExited{kJob, "a"});  // Its contribution is effective, and counts.
+  t.LoseShard(t.one);
+  EXPECT_EQ(t.b.Last<AttemptRestarted>().ballot.attempt, 2u);
+  EXPECT_THAT(t.b.Last<AttemptRestarted>().reason, HasSubstr("shard one is lost"));
+  t.b.PushTensor(0);
+  t.b.Commit();
+  EXPECT_EQ(t.Got(t.b, 0), (Reduced{t.b.value, 1}));
+  EXPECT_EQ(t.Got(t.b, 7), (Reduced{t.b.value, 1}));
+}
+
+TEST(Shards, AfterPreparedAHolderSuppliesWhatALostOneHeld) {
+  Sharded t;
+  t.b.acks = t.b.stages = false;
+  t.a.Contribute();
+  t.b.Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  ASSERT_EQ(t.held_results(t.one), 4u) << "for b";
+  t.b.lane().results.clear();  // They never arrived.
+  t.b.acks = t.b.stages = true;
+  t.ClearLog();
+  t.LoseShard(t.one);
+  ASSERT_EQ(t.a.Count<Supply>(), 1u);
+  EXPECT_EQ(t.a.Last<Supply>().ranges, (std::vector<ChunkRange>{{0, 4, 4}}));
+  EXPECT_FALSE(t.Actions<RelayResult>().empty());
+  EXPECT_EQ(t.b.lane().results.size(), 4u);
+  EXPECT_EQ(t.a.Count<AttemptRestarted>(), 0u);
+  // The rest is held by the coordinator.
+  t.b.Send(Need{0, 1, Ballot{1, 1}, {{0, 0, 4}}});
+  t.ExpectSumOfBoth();
+}
+
+TEST(Shards, AfterPreparedTheRoundRunsAgainIfNobodyCanHaveStagedIt) {
+  Sharded t;
+  for (TestWorker* worker : {&t.a, &t.b}) worker->acks = worker->stages = false;
+  t.a.Contribute();
+  t.b.Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  t.LoseShard(t.one);
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kCollect);
+  EXPECT_EQ(t.a.session, 0u) << "its client takes the round for prepared, so it starts over";
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->acks = worker->stages = true;
+    worker->Connect();
+  }
+  t.ExpectSumOfBoth();
+}
+
+TEST(Shards, EachLacksAnotherChunkOfAValueThatNobodyHasStaged) {
+  Sharded t;
+  for (TestWorker* worker : {&t.a, &t.b}) worker->acks = worker->stages = false;
+  t.a.Contribute();
+  t.b.Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  t.a.Send(ResultAck{0, 1, Ballot{1, 1}, {{0, 0, 6}}});
+  t.b.Send(ResultAck{0, 1, Ballot{1, 1}, {{0, 0, 4}, {0, 6, 2}}});
+  t.LoseShard(t.one);
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kCollect) << "nobody can supply what the other lacks";
+}
+
+TEST(Shards, AFrameAtAnotherShardIsRefused) {
+  Sharded t;
+  t.a.repushes = false;
+  t.Begin();
+  t.a.lane().pushed.insert({{0, 3}, {0, 4}});
+  t.a.SendFrameTo(t.one, 1, {0, 3, 2});
+  EXPECT_EQ(t.a.Last<Credit>().acked, (std::vector<ChunkRange>{{0, 4, 1}}));
+  EXPECT_EQ(t.a.Last<Credit>().refused, (std::vector<ChunkRange>{{0, 3, 1}}));
+  EXPECT_THAT(t.NoteText(NoteKind::kFrameRefused), HasSubstr("a shard that does not hold them"));
+}
+
+TEST(Shards, AWorkerThatDoesNotKnowThemKeepsTheJobOnTheCoordinator) {
+  Sharded t(0);
+  t.a.Contribute();
+  EXPECT_EQ(t.kept_chunks(), 8u) << "b came after the lane had got its placement";
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.a.lane().placement.number, 0u);
+  EXPECT_EQ(t.kept_chunks(t.one), 0u);
+}
+
+TEST(Shards, WhenSuchAWorkerJoinsTheNextRoundIsOnTheCoordinator) {
+  Sharded t;
+  t.a.Contribute();
+  TestWorker& old = t.Worker("old");
+  old.Connect();
+  old.Register({Tensor("w", 8)});
+  old.Ready();
+  EXPECT_EQ(t.kept_chunks(t.one), 4u) << "the open round stays";
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  ASSERT_EQ(old.role, Role::kMember);
+  EXPECT_EQ(t.a.lane().placement.number, 0u);
+  for (TestWorker* worker : {&t.a, &t.b, &old}) worker->Contribute();
+  EXPECT_EQ(t.Got(old, 7, 2), (Reduced{t.a.value + t.b.value + old.value, 3}));
+  old.Send(Leave{});
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  EXPECT_NE(t.a.lane().placement.number, 0u) << "it was the last of these";
+}
+
+TEST(Shards, AJobGoesOnWithoutOneThatAWorkerCannotReach) {
+  Sharded t;
+  t.a.Contribute();
+  t.b.Begin();
+  t.b.Send(ShardUnreachable{t.one, "connection refused"});
+  EXPECT_THAT(t.NoteText(NoteKind::kShardUnreachable), HasSubstr("Worker b of job job cannot reach "
+                                                                 "shard one at one:29600"));
+  t.Sleep(t.config.late_warning + absl::Seconds(1));
+  EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate), HasSubstr("it cannot reach shard one"));
+  t.Sleep(t.config.shard_grace);
+  EXPECT_EQ(t.kept_chunks(), 8u) << "a has pushed again what was there";
+  EXPECT_EQ(t.kept_chunks(t.one), 0u);
+  t.b.PushTensor(0);
+  t.b.Commit();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.a.lane().placement.number, 0u);
+}
+
+TEST(Shards, OneThatIsReachedAgainStays) {
+  Sharded t;
+  t.b.Send(ShardUnreachable{t.one, "connection refused"});
+  t.Sleep(t.config.shard_grace / 2);
+  t.b.Send(ShardUnreachable{t.one, ""});
+  t.Sleep(t.config.shard_grace * 2);
+  t.a.Contribute();
+  EXPECT_EQ(t.kept_chunks(t.one), 4u);
+}
+
+TEST(Shards, ARecoveredJobUsesTheShardsOfTheNewAggregator) {
+  Sharded t;
+  t.a.Contribute();
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  t.Crash(2);
+  const ShardId two = t.AddShard("two");
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Connect();
+  EXPECT_NE(t.a.lane().placement.number, 0u);
+  t.a.Contribute();
+  EXPECT_EQ(t.kept_chunks(two), 4u);
+  t.b.Contribute();
+  t.ExpectSumOfBoth(2);
+}
+
+}  // namespace
+}  // namespace basin::aggregator
