@@ -125,7 +125,7 @@ void Leading::Stop() {
 absl::Status Leading::StepDown() {
   const LeaderView before = view();
   if (!before.leads) return absl::FailedPreconditionError(NotTheLeader(before).message());
-  server_.EndRounds();
+  server_.EndRounds(/*keeps_sessions=*/true);
   return candidate_->StepDown();
 }
 

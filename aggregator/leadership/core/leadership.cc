@@ -35,6 +35,16 @@ absl::Duration LeadershipConfig::read_every() const {
   return std::clamp(lease / 20, absl::Milliseconds(10), absl::Seconds(1));
 }
 
+// The other one reads it as often as read_every says, and workers wait meanwhile.
+absl::Duration LeadershipConfig::look_for_successor_every() const {
+  return std::clamp(lease / 150, absl::Milliseconds(10), absl::Milliseconds(100));
+}
+
+// Longer than another one takes to see it and to write.
+absl::Duration LeadershipConfig::wait_for_successor() const {
+  return std::min(lease / 5, absl::Seconds(2));
+}
+
 Leadership::Leadership(LeadershipConfig config, absl::Time start)
     : config_(std::move(config)), next_request_(start), asked_at_(start), renewed_at_(start) {}
 
@@ -58,6 +68,7 @@ absl::Time Leadership::NextDeadline() const {
   if (state_ == LeadershipState::kRetired) return absl::InfiniteFuture();
   absl::Time next = asking_ ? absl::InfiniteFuture() : next_request_;
   if (leads()) next = std::min(next, renewed_at_ + kLeasesUntilEnd * config_.lease);
+  if (state_ == LeadershipState::kReleased) next = std::min(next, released_until_);
   return next;
 }
 
@@ -69,6 +80,11 @@ void Leadership::OnRead(const RecordState& state, absl::Time now, absl::Time wal
   trouble_.clear();
   See(state, now);
   if (state_ == LeadershipState::kReleasing) return FinishRelease(now, actions);
+  if (state_ == LeadershipState::kReleased) {
+    if (IsLed() && !IsMine()) return LetGo(WhoLeads(), now, actions);
+    next_request_ = now + config_.look_for_successor_every();
+    return;
+  }
   if (leads()) {
     if (IsMine() && seen_.record->fence == written_.fence) return Renew(now, actions);
     Follow(WhoLeads(), now, actions);
@@ -91,6 +107,12 @@ void Leadership::OnWritten(const std::string& version, absl::Time now,
   asking_ = writing_ = false;
   trouble_.clear();
   See({written_, version, false}, now);
+  if (state_ == LeadershipState::kReleasing && written_.holder.empty()) {
+    state_ = LeadershipState::kReleased;
+    released_until_ = now + config_.wait_for_successor();
+    next_request_ = now + config_.look_for_successor_every();
+    return;
+  }
   if (state_ == LeadershipState::kReleasing) return FinishRelease(now, actions);
   const bool begins = state_ == LeadershipState::kTaking;
   if (!begins && !leads()) {  // It wrote that nobody leads, or has given up meanwhile.
@@ -139,13 +161,16 @@ void Leadership::OnTime(absl::Time now, std::vector<LeadershipAction>& actions) 
                         trouble_.empty() ? "" : absl::StrCat(": ", trouble_)),
            now, actions);
   }
+  if (state_ == LeadershipState::kReleased && now >= released_until_) {
+    LetGo("it has given up the lead", now, actions);
+  }
   if (asking_ || now < next_request_ || state_ == LeadershipState::kRetired) return;
   leads() && knows_ ? Renew(now, actions) : Read(actions);
 }
 
 void Leadership::GiveUp(bool for_good, absl::Time now, std::vector<LeadershipAction>& actions) {
   retiring_ = retiring_ || for_good;
-  if (state_ == LeadershipState::kReleasing) return;
+  if (state_ == LeadershipState::kReleasing || state_ == LeadershipState::kReleased) return;
   if (!leads()) {
     if (for_good) state_ = LeadershipState::kRetired;
     return;
@@ -164,7 +189,11 @@ void Leadership::FinishRelease(absl::Time now, std::vector<LeadershipAction>& ac
     Write({written_.fence, "", "", config_.lease}, now, actions);
     return;
   }
-  Follow("it has given up the lead", now, actions);
+  LetGo("it has given up the lead", now, actions);
+}
+
+void Leadership::LetGo(std::string why, absl::Time now, std::vector<LeadershipAction>& actions) {
+  Follow(std::move(why), now, actions);
   not_before_ = now + kLeasesForOthers * config_.lease;
   if (retiring_) state_ = LeadershipState::kRetired;
 }
@@ -177,8 +206,12 @@ void Leadership::See(const RecordState& state, absl::Time now) {
   seen_ = state;
   if (!state.record.has_value()) return;
   highest_fence_ = std::max(highest_fence_, state.record->fence);
-  const std::string& holder = state.record->holder;
-  if (!holder.empty() && holder != kNobody && !IsMine()) not_before_ = absl::InfinitePast();
+  if (IsLed() && !IsMine()) not_before_ = absl::InfinitePast();
+}
+
+bool Leadership::IsLed() const {
+  return seen_.record.has_value() && !seen_.record->holder.empty() &&
+         seen_.record->holder != kNobody;
 }
 
 bool Leadership::IsMine() const {
