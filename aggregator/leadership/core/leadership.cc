@@ -31,8 +31,10 @@ absl::Duration LeadershipConfig::retry_after() const {
   return std::min(lease / 20, absl::Milliseconds(500));
 }
 
+// Workers wait for so long, at most, until a lead that was given up is seen, also where the lease
+// is long.
 absl::Duration LeadershipConfig::read_every() const {
-  return std::clamp(lease / 20, absl::Milliseconds(10), absl::Seconds(1));
+  return std::clamp(lease / 20, absl::Milliseconds(10), absl::Milliseconds(150));
 }
 
 // The other one reads it as often as read_every says, and workers wait meanwhile.
@@ -95,7 +97,8 @@ void Leadership::OnRead(const RecordState& state, absl::Time now, absl::Time wal
   if (!seen_.record.has_value()) return Write({fence, kNobody, "", config_.lease}, now, actions);
   const absl::Time take = std::max(MayTakeAt(), not_before_);
   if (now < take) {
-    next_request_ = std::clamp(take, now + config_.retry_after(), now + config_.read_every());
+    next_request_ =
+        std::min(std::max(take, now + config_.retry_after()), now + config_.read_every());
     return;
   }
   state_ = LeadershipState::kTaking;

@@ -125,6 +125,15 @@ TEST(LeadershipTest, AStandbyWaitsUntilTheRecordHasNotChangedForItsLease) {
   EXPECT_TRUE(one.Asks<WriteRecord>());
 }
 
+TEST(LeadershipTest, Fault_A3_AStandbyLooksForALeadThatIsGivenUpWhateverTheLease) {
+  for (const absl::Duration lease : {absl::Milliseconds(200), kLease, absl::Minutes(10)}) {
+    One one(lease);
+    one.Step(RecordRead{One::Held(7, "a", lease)});
+    EXPECT_LE(one.core().NextDeadline() - one.now(), absl::Milliseconds(150));
+    EXPECT_GE(one.core().NextDeadline() - one.now(), absl::Milliseconds(10));
+  }
+}
+
 TEST(LeadershipTest, TheLeaseIsTheLongerOneOfRecordAndConfiguration) {
   for (const absl::Duration recorded : {kLease / 2, kLease * 2}) {
     One one;
