@@ -75,19 +75,22 @@ TEST(EtcdAuthority, Fault_A4_AnotherMemberIsAskedWhenOneIsGone) {
   EXPECT_EQ(ReadFrom(*a).version, version);
 }
 
-TEST(EtcdAuthority, Fault_A4_AMemberThatIsSilentDoesNotTakeAllOfTheTime) {
-  FakeEtcd etcd({2, {}, "", ""});
-  const auto a = OpenAt(etcd.place());
-  const std::string version = WriteTo(*a, LedBy("a"), "");
-  etcd.Decide([](size_t member) { return member == 0 ? EtcdFate::kSilent : EtcdFate::kWell; });
-  const absl::StatusOr<RecordState> state = a->Read(absl::Seconds(2));
-  ASSERT_TRUE(state.ok()) << state.status();
-  EXPECT_EQ(state->version, version);
-  // It is not asked again.
-  const size_t asked = etcd.Asked().size();
-  WriteTo(*a, LedBy("a"), version);
-  EXPECT_EQ(etcd.Asked().size(), asked + 1);
-  EXPECT_EQ(etcd.Asked().back(), "1 Txn");
+// One is silent, and one is cut off from the other members.
+TEST(EtcdAuthority, Fault_A4_AMemberThatIsOfNoUseDoesNotTakeAllOfTheTime) {
+  for (const EtcdFate fate : {EtcdFate::kSilent, EtcdFate::kNoLeader}) {
+    FakeEtcd etcd({2, {}, "", ""});
+    const auto a = OpenAt(etcd.place());
+    const std::string version = WriteTo(*a, LedBy("a"), "");
+    etcd.Decide([fate](size_t member) { return member == 0 ? fate : EtcdFate::kWell; });
+    const absl::StatusOr<RecordState> state = a->Read(absl::Seconds(2));
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(state->version, version);
+    // It is not asked again.
+    const size_t asked = etcd.Asked().size();
+    WriteTo(*a, LedBy("a"), version);
+    EXPECT_EQ(etcd.Asked().size(), asked + 1);
+    EXPECT_EQ(etcd.Asked().back(), "1 Txn");
+  }
 }
 
 TEST(EtcdAuthority, AWriteWhoseAnswerIsLostMayHaveHappenedAndIsSentOnce) {

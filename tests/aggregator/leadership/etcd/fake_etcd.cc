@@ -18,6 +18,8 @@ namespace {
 
 namespace pb = etcdserverpb;
 
+constexpr std::chrono::milliseconds kLateBy(20);
+
 std::string TextOfFile(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadTextFile(path);
   EXPECT_TRUE(text.ok()) << text.status();
@@ -147,12 +149,23 @@ class FakeEtcd::Member : public pb::KV::Service, public pb::Auth::Service {
       case EtcdFate::kAnswerLost:
         act(etcd_.data_);
         break;
+      case EtcdFate::kLate:
+        act(etcd_.data_);
+        Wait(context, kLateBy);
+        return grpc::Status::OK;
     }
-    while (!context.IsCancelled() && !ending_) {
+    Wait(context, std::chrono::hours(1));
+    return grpc::Status::CANCELLED;
+  }
+
+  // Until whoever asked has stopped waiting, for so long at most. Others are served meanwhile.
+  void Wait(const grpc::ServerContext& context, std::chrono::steady_clock::duration time)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(etcd_.mutex_) {
+    const auto until = std::chrono::steady_clock::now() + time;
+    while (!context.IsCancelled() && !ending_ && std::chrono::steady_clock::now() < until) {
       etcd_.changed_.WaitUntil(etcd_.mutex_,
                                std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
     }
-    return grpc::Status::CANCELLED;
   }
 
   grpc::Status Allows(const grpc::ServerContext& context) const

@@ -34,8 +34,9 @@ enum class EtcdFate : uint8_t {
   kTimedOut,    // UNAVAILABLE, and it is done: the member did not hear of that in time.
   kSilent,      // No answer, and nothing is done.
   kAnswerLost,  // It is done, and no answer comes.
+  kLate,        // It is done, and the answer comes a moment later.
 };
-inline constexpr uint64_t kEtcdFates = 6;
+inline constexpr uint64_t kEtcdFates = 7;
 
 class FakeEtcd {
  public:
