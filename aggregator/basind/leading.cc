@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/term.h"
+#include "aggregator/leadership/etcd/etcd_authority.h"
 #include "aggregator/leadership/file_authority.h"
 #include "aggregator/leadership/kubernetes/kubernetes_authority.h"
 #include "aggregator/text/authority_name.h"
@@ -56,12 +57,20 @@ KubernetesPlace PlaceOfThisPod() {
   return place;
 }
 
-absl::StatusOr<std::unique_ptr<Authority>> OpenAuthority(const AuthorityName& name,
+absl::StatusOr<std::unique_ptr<Authority>> OpenAuthority(const StandbySettings& settings,
                                                          const std::string& holder) {
-  if (name.directory.empty()) {
-    return KubernetesAuthority::Open(PlaceOfThisPod(), name.space, name.lease);
+  const absl::StatusOr<AuthorityName> name = ParseAuthorityName(settings.authority);
+  if (!name.ok()) return name.status();
+  switch (name->kind) {
+    case AuthorityName::Kind::kDirectory:
+      return FileAuthority::Open(name->directory, holder);
+    case AuthorityName::Kind::kLease:
+      return KubernetesAuthority::Open(PlaceOfThisPod(), name->space, name->lease);
+    case AuthorityName::Kind::kEtcd:
+      return EtcdAuthority::Open({name->endpoints, settings.etcd_tls, settings.etcd_user_path},
+                                 name->key);
   }
-  return FileAuthority::Open(name.directory, holder);
+  return absl::InternalError("not reached");
 }
 
 absl::Status NotTheLeader(const LeaderView& view) {
@@ -78,9 +87,8 @@ absl::StatusOr<std::unique_ptr<Leading>> Leading::Open(const Settings& settings,
                                                        GrpcServer& server, Report report) {
   std::unique_ptr<Leading> leading(
       new Leading(settings, clock, gate, engine, server, std::move(report)));
-  const absl::StatusOr<AuthorityName> name = ParseAuthorityName(settings.standby.authority);
-  if (!name.ok()) return name.status();
-  absl::StatusOr<std::unique_ptr<Authority>> authority = OpenAuthority(*name, leading->holder_);
+  absl::StatusOr<std::unique_ptr<Authority>> authority =
+      OpenAuthority(settings.standby, leading->holder_);
   if (!authority.ok()) return authority.status();
   leading->authority_ = *std::move(authority);
   return leading;
@@ -125,7 +133,7 @@ void Leading::Stop() {
 absl::Status Leading::StepDown() {
   const LeaderView before = view();
   if (!before.leads) return absl::FailedPreconditionError(NotTheLeader(before).message());
-  server_.EndRounds();
+  server_.EndRounds(/*keeps_sessions=*/true);
   return candidate_->StepDown();
 }
 

@@ -44,7 +44,9 @@ class Leading {
 
   // `address`: where workers reach this aggregator. REQUIRES: the server is started.
   void Start(const std::string& address);
-  // Gives up the lead. REQUIRES: no rounds are open that should end before.
+  // Gives up the lead, and returns when the sessions have ended: another aggregator leads, or none
+  // has come forward in a fifth of the lease, or 2 s. REQUIRES: no rounds are open that should end
+  // before.
   void Stop();
 
   // Ends the open rounds, and gives up the lead for another aggregator. Failure:

@@ -169,8 +169,8 @@ class Service {
            absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
                         ShowDuration(settings_.core.drain_grace),
                         " to end; a second signal exits at once."));
-    server_.EndRounds();
-    // Before connections end, so that another aggregator leads when workers look for it.
+    // With an authority, sessions end when another aggregator leads, so that workers find it.
+    server_.EndRounds(/*keeps_sessions=*/leading_ != nullptr);
     if (leading_ != nullptr) leading_->Stop();
     server_.Drain();
     watchdog_.reset();

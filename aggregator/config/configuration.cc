@@ -9,12 +9,14 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "aggregator/config/yaml.h"
 #include "aggregator/text/address.h"
+#include "aggregator/text/authority_name.h"
 #include "aggregator/text/units.h"
 #include "protocol/limits/names.h"
 
@@ -116,7 +118,45 @@ void CheckAddresses(const Settings& settings, Problems& problems) {
   check_port("admin.listen", settings.admin_address);
 }
 
+// An authority in etcd and how it is reached.
+void CheckEtcd(const StandbySettings& standby, Problems& problems) {
+  const ClientTls& tls = standby.etcd_tls;
+  const absl::StatusOr<AuthorityName> name = ParseAuthorityName(standby.authority);
+  const bool is_etcd = name.ok() && name->kind == AuthorityName::Kind::kEtcd;
+  const std::pair<const char*, const std::string&> files[] = {
+      {"standby.etcd_ca", tls.ca},
+      {"standby.etcd_cert", tls.cert},
+      {"standby.etcd_key", tls.key},
+      {"standby.etcd_user_file", standby.etcd_user_path}};
+  for (const auto& [key, path] : files) {
+    if (path.empty() || is_etcd) continue;
+    problems.push_back(absl::StrCat(key, " is ", path, ", but standby.authority is ",
+                                    standby.authority.empty() ? "none" : standby.authority,
+                                    "; set it to an etcd, or ", key, " to none"));
+  }
+  if (!is_etcd) return;
+  if (tls.cert.empty() != tls.key.empty()) {
+    problems.push_back(
+        "only one of standby.etcd_cert and standby.etcd_key is set; set both or neither");
+  }
+  if (!tls.cert.empty() && !tls.on()) {
+    problems.push_back(
+        "standby.etcd_cert is set, but standby.etcd_ca is not, so etcd is reached without TLS; set "
+        "standby.etcd_ca to the authority of etcd's certificates");
+  }
+  if (standby.etcd_user_path.empty() || tls.on()) return;
+  for (const std::string& endpoint : name->endpoints) {
+    if (IsLoopback(*ParseAddress(endpoint))) continue;
+    problems.push_back(
+        absl::StrCat("standby.etcd_user_file is set, but standby.etcd_ca is not, so the password "
+                     "would be sent to ",
+                     endpoint, " without encryption; set standby.etcd_ca"));
+    return;
+  }
+}
+
 void CheckStandby(const Settings& settings, Problems& problems) {
+  CheckEtcd(settings.standby, problems);
   if (settings.standby.authority.empty() || settings.state_path.empty()) return;
   problems.push_back(absl::StrCat(
       "state.file is ", settings.state_path, ", but standby.authority is ",

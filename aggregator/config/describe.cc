@@ -14,6 +14,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// host:port, as a regular expression.
+constexpr char kAddress[] = "(\\[[0-9a-fA-F:.]+\\]|[A-Za-z0-9._-]+):[0-9]{1,5}";
+
 std::string NameInSection(const std::string& key) { return key.substr(SectionOf(key).size() + 1); }
 
 // Paths and addresses may contain characters with a meaning in YAML; a JSON string is a YAML
@@ -60,7 +63,8 @@ Json SchemaOf(const TextType& type) {
   if (type.form == TextType::Form::kAuthority) {
     const char* name = "[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?";
     return {{"type", "string"},
-            {"pattern", absl::StrCat("^(none|file:/.+|kubernetes:(", name, "/)?", name, ")$")}};
+            {"pattern", absl::StrCat("^(none|file:/.+|kubernetes:(", name, "/)?", name,
+                                     "|etcd:", kAddress, "(,", kAddress, ")*/[^ ]*[^ /])$")}};
   }
   if (type.form == TextType::Form::kReduceDevice) {
     return {{"type", "string"}, {"pattern", "^(cpu|auto|cuda(:[0-9]{1,4})?)$"}};
@@ -68,14 +72,13 @@ Json SchemaOf(const TextType& type) {
   if (type.form == TextType::Form::kLabel) {
     return {{"type", "string"}, {"pattern", "^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"}};
   }
-  const char* address = "(\\[[0-9a-fA-F:.]+\\]|[A-Za-z0-9._-]+):[0-9]{1,5}";
   if (type.form == TextType::Form::kAddresses) {
     return {{"type", "string"},
-            {"pattern", absl::StrCat("^(none|", address, "(,", address, ")*)$")}};
+            {"pattern", absl::StrCat("^(none|", kAddress, "(,", kAddress, ")*)$")}};
   }
   return {{"type", "string"},
-          {"pattern", type.may_be_none ? absl::StrCat("^(none|", address, ")$")
-                                       : absl::StrCat("^", address, "$")}};
+          {"pattern", type.may_be_none ? absl::StrCat("^(none|", kAddress, ")$")
+                                       : absl::StrCat("^", kAddress, "$")}};
 }
 
 // Words up to `width` columns, each line behind `indent`.

@@ -171,7 +171,7 @@ std::string Describe(const TextType& type) {
   if (type.form == TextType::Form::kReduceDevice) return "cpu, cuda, cuda:N, or auto";
   if (type.form == TextType::Form::kLocalSocket) return "auto, path, or none";
   if (type.form == TextType::Form::kAuthority) {
-    return "file:DIRECTORY, kubernetes:NAMESPACE/LEASE, or none";
+    return "file:DIRECTORY, kubernetes:NAMESPACE/LEASE, etcd:HOST:PORT,.../KEY, or none";
   }
   if (type.form == TextType::Form::kAddresses) return "host:port, several with commas, or none";
   if (type.form == TextType::Form::kLabel) return "a name, or none";

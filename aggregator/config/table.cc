@@ -389,6 +389,9 @@ void AddStandby(std::vector<Option>& table) {
        "over. All of them need the same value. file:DIRECTORY: a directory of the machine on which "
        "all of them run, such as file:/run/basin/leader. kubernetes:NAMESPACE/LEASE: an object of "
        "Kubernetes of the kind Lease, for aggregators in pods; without NAMESPACE/, in their own. "
+       "etcd:HOST:PORT,HOST:PORT/KEY: a key of an etcd (version 3), with the addresses of its "
+       "members, "
+       "such as etcd:etcd-0:2379,etcd-1:2379/basin/leader. "
        "none: this aggregator is the only one. Workers need the addresses of all, with commas "
        "between (BASIN_ADDRESS)."});
   table.push_back(Duration(
@@ -401,6 +404,24 @@ void AddStandby(std::vector<Option>& table) {
       true,
       "The address at which workers reach this aggregator, for the texts of the others. none: that "
       "of grpc.listen."));
+  table.push_back(Path(
+      "standby.etcd_ca", [](Settings& s) -> std::string& { return s.standby.etcd_tls.ca; },
+      "PEM file with the certificate authority of etcd. With it, etcd is reached with TLS. It and "
+      "the next two are read for each connection."));
+  table.push_back(Path(
+      "standby.etcd_cert", [](Settings& s) -> std::string& { return s.standby.etcd_tls.cert; },
+      "PEM file with a certificate for an etcd that requires one of its clients. Its common name "
+      "is "
+      "the user of etcd, unless there is a standby.etcd_user_file."));
+  table.push_back(Path(
+      "standby.etcd_key", [](Settings& s) -> std::string& { return s.standby.etcd_tls.key; },
+      "PEM file with the private key of standby.etcd_cert, without a password."));
+  table.push_back(Path(
+      "standby.etcd_user_file",
+      [](Settings& s) -> std::string& { return s.standby.etcd_user_path; },
+      "File with NAME:PASSWORD of a user of etcd, who needs the permission readwrite for the key. "
+      "It "
+      "is read for each login."));
 }
 
 void AddShard(std::vector<Option>& table) {

@@ -221,8 +221,8 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
             }
             return About{};
           },
-          [&](const DrainService&) {
-            Drain(scope);
+          [&](const DrainService& drain) {
+            Drain(drain, scope);
             return About{};
           },
           [&](const ShardUp& up) {
@@ -273,9 +273,10 @@ Coordinator::About Coordinator::Apply(const SessionLost& lost, const JobScope& s
       WithJob(scope, *session.job, [&](Job& job) { LoseSession(job, scope, session.slot, lost); })};
 }
 
-void Coordinator::Drain(const JobScope& scope) {
+void Coordinator::Drain(const DrainService& drain, const JobScope& scope) {
   if (draining_) return;
   draining_ = true;
+  keeps_sessions_ = drain.keeps_sessions;
   drain_until_ = scope.now + config_.drain_grace;
   scope.actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
                                "Draining: open rounds finish; no new worker is admitted."});
@@ -462,6 +463,7 @@ void Coordinator::CheckDrained(const JobScope& scope) {
   if (open && scope.now < drain_until_) return;
   drained_ = true;
   for (auto& [id, job] : jobs_) {
+    if (keeps_sessions_) break;
     EndAllSessions(job, scope,
                    Error{ErrorCode::kUnavailable,
                          "This aggregator has drained; the client reconnects to its successor."});

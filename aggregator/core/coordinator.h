@@ -68,7 +68,7 @@ class Coordinator {
   // follows from the jobs, apart from how early it wakes them, and waking early changes nothing.
   auto Fields() const {
     return std::tie(started_, lived_, stalled_, memory_, next_job_, jobs_, by_name_, saved_,
-                    sessions_, shards_, draining_, drain_until_, drained_);
+                    sessions_, shards_, draining_, keeps_sessions_, drain_until_, drained_);
   }
 
  private:
@@ -90,7 +90,7 @@ class Coordinator {
   // `team`: removes only a job of this team; empty: of any. `bound`: why, for the text.
   bool MakeRoom(const JobScope& scope, std::string_view team, const std::string& bound);
   void DropCached(const JobScope& scope);
-  void Drain(const JobScope& scope);
+  void Drain(const DrainService& drain, const JobScope& scope);
   void CheckDrained(const JobScope& scope);
   // Whether this many other sessions from the address of `session` have sent a hello.
   bool IsCrowded(SessionId session) const;
@@ -126,6 +126,7 @@ class Coordinator {
   Sessions sessions_;
   Shards shards_;
   bool draining_ = false;
+  bool keeps_sessions_ = false;  // After the drain.
   bool drained_ = false;
   absl::Time drain_until_ = absl::InfiniteFuture();
 };

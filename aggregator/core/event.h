@@ -216,7 +216,10 @@ struct DrainWorker {
   JobName job;
   WorkerId worker;
 };
-struct DrainService {};
+// Open rounds end and no others open, and then the sessions end.
+struct DrainService {
+  bool keeps_sessions = false;  // They stay, until another aggregator can take the workers.
+};
 struct RecoverJob {  // Leave HALTED with the workers that are back.
   JobName job;
 };

@@ -66,12 +66,13 @@ LeaderView Candidate::view() const {
 }
 
 void Candidate::Run() {
+  bool retiring = false;
   while (core_.state() != LeadershipState::kRetired) {
     std::optional<LeadershipEvent> event;
     {
       MutexLock lock(mutex_);
       while (!event.has_value()) {
-        if (stop_) {
+        if (stop_ && !std::exchange(retiring, true)) {
           event = Retire{};
         } else if (std::exchange(step_down_, false)) {
           event = aggregator::StepDown{};

@@ -9,16 +9,25 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace basin::aggregator {
 
-// A directory, or a Lease of Kubernetes.
 struct AuthorityName {
-  std::string directory;  // An absolute path of this machine. Empty: it is a Lease.
-  std::string space;      // The namespace of the Lease; empty: that of this pod.
+  enum class Kind { kDirectory, kLease, kEtcd };
+  Kind kind = Kind::kDirectory;
+
+  std::string directory;  // An absolute path of this machine.
+
+  // A Lease of Kubernetes.
+  std::string space;  // Its namespace; empty: that of this pod.
   std::string lease;
+
+  // A key of etcd.
+  std::vector<std::string> endpoints;  // host:port of its members.
+  std::string key;
 };
 
 absl::StatusOr<AuthorityName> ParseAuthorityName(std::string_view text);

@@ -262,7 +262,7 @@ void GrpcServer::Follow(const absl::Status& why) {
   changed_.NotifyAll();
 }
 
-void GrpcServer::EndRounds() {
+void GrpcServer::EndRounds(bool keeps_sessions) {
   uint64_t lead = 0;
   {
     MutexLock lock(mutex_);
@@ -270,7 +270,7 @@ void GrpcServer::EndRounds() {
     lead = leads_;
   }
   server_->GetHealthCheckService()->SetServingStatus(false);
-  engine_->Command(DrainService{});
+  engine_->Command(DrainService{keeps_sessions});
   MutexLock lock(mutex_);
   // A later lead has rounds of its own, and no order to end them.
   while (!drained_ && leads_ == lead) changed_.Wait(mutex_);

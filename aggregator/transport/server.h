@@ -143,13 +143,15 @@ class GrpcServer : public Transport {
   void Lead(Term term);
   // Refuses all workers for this reason, ends their streams, and forgets what the engine knew.
   void Follow(const absl::Status& why);
-  // Another reason from now on. REQUIRES: workers are refused.
+  // Refuses workers that come from now on for this reason. REQUIRES: the engine does not lead.
   void Refuse(const absl::Status& why) { registry_->RefuseAll(why); }
 
   // Health becomes NOT_SERVING, and the engine drains (Config::drain_grace at most). The core
   // decides about sessions that open while rounds end. Returns at once while all workers are
   // refused, and when they begin to be. From any thread but the engine's. REQUIRES: started.
-  void EndRounds();
+  // `keeps_sessions`: until Follow, for another aggregator to be ready for the workers; otherwise
+  // their sessions end with the rounds.
+  void EndRounds(bool keeps_sessions = false);
   // The same, and then GOAWAY is sent on all connections.
   void Drain();
 

@@ -43,7 +43,16 @@ class Schema(unittest.TestCase):
             "http": {
                 "properties": {"listen": {}, "tls_cert": {}, "tls_key": {}, "tls_client_ca": {}}
             },
-            "standby": {"properties": {"authority": {}, "address": {}}},
+            "standby": {
+                "properties": {
+                    "authority": {},
+                    "address": {},
+                    "etcd_ca": {},
+                    "etcd_cert": {},
+                    "etcd_key": {},
+                    "etcd_user_file": {},
+                }
+            },
             "state": {"properties": {"file": {}}},
             "drain": {"properties": {"grace": {}, "surprise": {"type": "string"}}},
             "tls": {"properties": {"cert": {}, "key": {}, "client_ca": {}}},

@@ -80,11 +80,15 @@ class Oracle:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for text in self.process.stdout:
-            with self._changed:
-                self.lines.append(json.loads(text))
-                self._changed.notify_all()
+            self.take(json.loads(text))
         with self._changed:
             self._over = True
+            self._changed.notify_all()
+
+    def take(self, line: Line) -> None:
+        """Keeps a line that it has written."""
+        with self._changed:
+            self.lines.append(line)
             self._changed.notify_all()
 
     def _read_answers(self) -> None:

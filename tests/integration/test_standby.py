@@ -15,9 +15,11 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from typing import Any
 
 from oracle import Jobs, Oracle
 from programs import Basind, run
+from test_clock import DAY, HOUR, Clock, library
 
 BASINCTL = Path()
 
@@ -35,22 +37,24 @@ class Standby(Jobs):
         self.addCleanup(folder.cleanup)
         self.directory = Path(folder.name) / "leader"
 
-    def candidate(self, lease: str = LEASE) -> Basind:
+    def candidate(self, lease: str = LEASE, **variables: Any) -> Basind:
         """An aggregator that may lead."""
         basind = Basind(
             self.basind,
             f"--standby-authority=file:{self.directory}",
             f"--standby-lease={lease}",
+            **variables,
         )
         self.addCleanup(basind.__exit__, None, None, None)
         basind.await_serving()
         return basind
 
-    def pair(self) -> tuple[Basind, Basind]:
-        """A leader, and an aggregator that stands by and knows it."""
-        leader = self.candidate()
+    def pair(self, *clocks: Clock) -> tuple[Basind, Basind]:
+        """A leader, and an aggregator that stands by and knows it; with clocks of their own."""
+        first, second = (clock.variables for clock in clocks) if clocks else ({}, {})
+        leader = self.candidate(**first)
         leader.await_event("leads")
-        standby = self.candidate()
+        standby = self.candidate(**second)
         while leader.grpc not in standby.await_event("follows")["reason"]:
             pass
         return leader, standby
@@ -139,6 +143,34 @@ class Standby(Jobs):
         events = [line["event"] for line in leader.lines]
         self.assertEqual(1, events.count("leads"))
         self.assertNotIn("worker_lost", events)
+
+    def test_fault_s5_clocks_that_jump_do_not_move_the_lead(self) -> None:
+        if library() is None:
+            self.skipTest("libfaketime is missing")
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        clocks = Clock(folder, "leader"), Clock(folder, "standby")
+        leader, standby = self.pair(*clocks)
+        steps = 400
+        trainers = self.workers(leader, standby, steps=steps)
+        for jumps in ((HOUR, 0), (HOUR, -HOUR), (-DAY, DAY), (0, DAY), (DAY, -HOUR)):
+            for clock, jump in zip(clocks, jumps, strict=True):
+                clock.set(jump)
+            # Longer than a lease.
+            self.await_step(trainers, 60)
+        fence = self.metric(leader, "basin_leader_fence")
+        # To one whose clock is a day behind.
+        done = run(BASINCTL, "step-down", f"--address={leader.admin}")
+        self.assertEqual(0, done.returncode, done.stderr)
+        standby.await_event("leads")
+        self.await_step(trainers, 20)
+        self.assertGreater(self.metric(standby, "basin_leader_fence"), fence)
+        self.expect_every_step(trainers, steps)
+        for each in (leader, standby):
+            each.end()
+            events = [line["event"] for line in each.lines]
+            self.assertEqual(1, events.count("leads"), events)
+            for event in ("worker_lost", "worker_late", "authority_away"):
+                self.assertNotIn(event, events)
 
     def test_fault_a3_a_leader_hands_over_when_it_is_asked_to(self) -> None:
         leader, standby = self.pair()

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from typing import Any
 
 import test_standby
 from fake_api import FakeApi
@@ -52,7 +53,7 @@ class StandbyByLease(test_standby.Standby):
         (self.account / "token").write_text("secret\n", encoding="utf-8")
         (self.account / "namespace").write_text("training", encoding="utf-8")
 
-    def candidate(self, lease: str = f"{LEASE}s") -> Basind:
+    def candidate(self, lease: str = f"{LEASE}s", **variables: Any) -> Basind:
         basind = Basind(
             self.basind,
             "--standby-authority=kubernetes:basin",
@@ -60,6 +61,7 @@ class StandbyByLease(test_standby.Standby):
             before=(*IN_A_POD, str(self.account)),
             KUBERNETES_SERVICE_HOST="127.0.0.1",
             KUBERNETES_SERVICE_PORT=str(self.api.port),
+            **variables,
         )
         self.addCleanup(basind.__exit__, None, None, None)
         basind.await_serving()

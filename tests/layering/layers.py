@@ -46,6 +46,7 @@ LAYERS = (
     Layer("protocol", headers=("absl/",), links=("absl::",)),
     Layer("protocol/limits", uses=("protocol",), headers=("absl/",), links=("absl::",)),
     Layer("proto/basin", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
+    Layer("proto/etcd", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
     Layer(
         "proto/wire",
         uses=("protocol", "proto"),
@@ -216,6 +217,18 @@ LAYERS = (
         uses=("runtime", "aggregator/text", "aggregator/tls"),
         headers=("absl/", "event2/", "openssl/"),
         links=("absl::", "libevent::", "Threads::"),
+    ),
+    Layer(
+        "aggregator/leadership/etcd",
+        uses=(
+            "proto/etcd",
+            "runtime",
+            "aggregator/leadership",
+            "aggregator/leadership/core",
+        ),
+        headers=("absl/", "nlohmann/", *_GRPC_HEADERS),
+        links=("absl::", "nlohmann_json::", *_GRPC_LINKS),
+        messages=True,
     ),
     Layer(
         "aggregator/leadership/kubernetes",

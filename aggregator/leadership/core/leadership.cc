@@ -31,8 +31,20 @@ absl::Duration LeadershipConfig::retry_after() const {
   return std::min(lease / 20, absl::Milliseconds(500));
 }
 
+// Workers wait for so long, at most, until a lead that was given up is seen, also where the lease
+// is long.
 absl::Duration LeadershipConfig::read_every() const {
-  return std::clamp(lease / 20, absl::Milliseconds(10), absl::Seconds(1));
+  return std::clamp(lease / 20, absl::Milliseconds(10), absl::Milliseconds(150));
+}
+
+// The other one reads it as often as read_every says, and workers wait meanwhile.
+absl::Duration LeadershipConfig::look_for_successor_every() const {
+  return std::clamp(lease / 150, absl::Milliseconds(10), absl::Milliseconds(100));
+}
+
+// Longer than another one takes to see it and to write.
+absl::Duration LeadershipConfig::wait_for_successor() const {
+  return std::min(lease / 5, absl::Seconds(2));
 }
 
 Leadership::Leadership(LeadershipConfig config, absl::Time start)
@@ -58,6 +70,7 @@ absl::Time Leadership::NextDeadline() const {
   if (state_ == LeadershipState::kRetired) return absl::InfiniteFuture();
   absl::Time next = asking_ ? absl::InfiniteFuture() : next_request_;
   if (leads()) next = std::min(next, renewed_at_ + kLeasesUntilEnd * config_.lease);
+  if (state_ == LeadershipState::kReleased) next = std::min(next, released_until_);
   return next;
 }
 
@@ -69,6 +82,11 @@ void Leadership::OnRead(const RecordState& state, absl::Time now, absl::Time wal
   trouble_.clear();
   See(state, now);
   if (state_ == LeadershipState::kReleasing) return FinishRelease(now, actions);
+  if (state_ == LeadershipState::kReleased) {
+    if (IsLed() && !IsMine()) return LetGo(WhoLeads(), now, actions);
+    next_request_ = now + config_.look_for_successor_every();
+    return;
+  }
   if (leads()) {
     if (IsMine() && seen_.record->fence == written_.fence) return Renew(now, actions);
     Follow(WhoLeads(), now, actions);
@@ -79,7 +97,8 @@ void Leadership::OnRead(const RecordState& state, absl::Time now, absl::Time wal
   if (!seen_.record.has_value()) return Write({fence, kNobody, "", config_.lease}, now, actions);
   const absl::Time take = std::max(MayTakeAt(), not_before_);
   if (now < take) {
-    next_request_ = std::clamp(take, now + config_.retry_after(), now + config_.read_every());
+    next_request_ =
+        std::min(std::max(take, now + config_.retry_after()), now + config_.read_every());
     return;
   }
   state_ = LeadershipState::kTaking;
@@ -91,6 +110,12 @@ void Leadership::OnWritten(const std::string& version, absl::Time now,
   asking_ = writing_ = false;
   trouble_.clear();
   See({written_, version, false}, now);
+  if (state_ == LeadershipState::kReleasing && written_.holder.empty()) {
+    state_ = LeadershipState::kReleased;
+    released_until_ = now + config_.wait_for_successor();
+    next_request_ = now + config_.look_for_successor_every();
+    return;
+  }
   if (state_ == LeadershipState::kReleasing) return FinishRelease(now, actions);
   const bool begins = state_ == LeadershipState::kTaking;
   if (!begins && !leads()) {  // It wrote that nobody leads, or has given up meanwhile.
@@ -139,13 +164,16 @@ void Leadership::OnTime(absl::Time now, std::vector<LeadershipAction>& actions) 
                         trouble_.empty() ? "" : absl::StrCat(": ", trouble_)),
            now, actions);
   }
+  if (state_ == LeadershipState::kReleased && now >= released_until_) {
+    LetGo("it has given up the lead", now, actions);
+  }
   if (asking_ || now < next_request_ || state_ == LeadershipState::kRetired) return;
   leads() && knows_ ? Renew(now, actions) : Read(actions);
 }
 
 void Leadership::GiveUp(bool for_good, absl::Time now, std::vector<LeadershipAction>& actions) {
   retiring_ = retiring_ || for_good;
-  if (state_ == LeadershipState::kReleasing) return;
+  if (state_ == LeadershipState::kReleasing || state_ == LeadershipState::kReleased) return;
   if (!leads()) {
     if (for_good) state_ = LeadershipState::kRetired;
     return;
@@ -164,7 +192,11 @@ void Leadership::FinishRelease(absl::Time now, std::vector<LeadershipAction>& ac
     Write({written_.fence, "", "", config_.lease}, now, actions);
     return;
   }
-  Follow("it has given up the lead", now, actions);
+  LetGo("it has given up the lead", now, actions);
+}
+
+void Leadership::LetGo(std::string why, absl::Time now, std::vector<LeadershipAction>& actions) {
+  Follow(std::move(why), now, actions);
   not_before_ = now + kLeasesForOthers * config_.lease;
   if (retiring_) state_ = LeadershipState::kRetired;
 }
@@ -177,8 +209,12 @@ void Leadership::See(const RecordState& state, absl::Time now) {
   seen_ = state;
   if (!state.record.has_value()) return;
   highest_fence_ = std::max(highest_fence_, state.record->fence);
-  const std::string& holder = state.record->holder;
-  if (!holder.empty() && holder != kNobody && !IsMine()) not_before_ = absl::InfinitePast();
+  if (IsLed() && !IsMine()) not_before_ = absl::InfinitePast();
+}
+
+bool Leadership::IsLed() const {
+  return seen_.record.has_value() && !seen_.record->holder.empty() &&
+         seen_.record->holder != kNobody;
 }
 
 bool Leadership::IsMine() const {

@@ -12,6 +12,9 @@
 //   - After a pause that outlives the permission, it asks before it decides. If nobody has taken
 //   the
 //     lead meanwhile, it goes on where it was: sessions stay open, and rounds wait.
+//   - A leader that hands over stops deciding, writes that nobody leads, and ends its sessions when
+//     another one leads, or when none has come forward for a while. Its workers, whose sessions it
+//     ends, then find the new leader at once, instead of one that does not lead yet.
 //   - A leader that could not renew for two leases gives up, because another one may lead, and its
 //     workers have to look for that one.
 //   - A standby takes the lead when the record has not changed for the whole lease that it names,
@@ -54,6 +57,9 @@ struct LeadershipConfig {
   absl::Duration renew_every() const { return lease / 4; }
   absl::Duration retry_after() const;
   absl::Duration read_every() const;
+  // After a release: how often the record is read, and for how long another leader is waited for.
+  absl::Duration look_for_successor_every() const;
+  absl::Duration wait_for_successor() const;
   // An answer that takes longer counts as none.
   absl::Duration request_timeout() const { return lease / 4; }
 };
@@ -111,6 +117,7 @@ enum class LeadershipState : uint8_t {
   kTaking,     // Has asked for the lead.
   kLeading,    // Leads; decides while its permission lasts.
   kReleasing,  // Has stopped deciding, and writes that nobody leads.
+  kReleased,   // Has written it, and waits for another one to lead.
   kRetired,    // Takes no part any more.
 };
 
@@ -152,6 +159,7 @@ class Leadership {
   // When a standby may take the lead, if the record does not change. REQUIRES: there is a record.
   absl::Time MayTakeAt() const;
   bool IsMine() const;
+  bool IsLed() const;  // By whomever the record names.
   // Why a leader that is not the holder leads no more.
   std::string WhoLeads() const;
   void Read(std::vector<LeadershipAction>& actions);
@@ -160,6 +168,8 @@ class Leadership {
   void StopDeciding(absl::Time now, std::vector<LeadershipAction>& actions);
   void Follow(std::string why, absl::Time now, std::vector<LeadershipAction>& actions);
   void FinishRelease(absl::Time now, std::vector<LeadershipAction>& actions);
+  // Ends the lead that was given up.
+  void LetGo(std::string why, absl::Time now, std::vector<LeadershipAction>& actions);
 
   LeadershipConfig config_;
   LeadershipState state_ = LeadershipState::kStandby;
@@ -172,6 +182,7 @@ class Leadership {
   absl::Time renewed_at_;    // and the last one that succeeded.
   absl::Time decides_until_ = absl::InfinitePast();
   absl::Time not_before_ = absl::InfinitePast();  // After a step-down, for others to come first.
+  absl::Time released_until_ = absl::InfinitePast();  // Until when another leader is waited for.
   RecordState seen_;
   absl::Time seen_at_ = absl::InfinitePast();  // Since when it has been like this.
   bool saw_ = false;                           // It has been read at all.

@@ -263,7 +263,8 @@ TEST(Mistakes, AWrongValueIsNamedWithItsPlaceAndTheWayOut) {
                 AllOf(HasSubstr(absl::StrCat("standby.authority is \"", wrong)),
                       HasSubstr("file:/run/basin/leader"), HasSubstr("kubernetes:training/basin")));
   }
-  for (const char* right : {"none", "file:/run/basin/", "kubernetes:a", "kubernetes:a-1/b.c"}) {
+  for (const char* right : {"none", "file:/run/basin/", "kubernetes:a", "kubernetes:a-1/b.c",
+                            "etcd:a:2379,b:2379/basin"}) {
     EXPECT_EQ(ProblemsOf({{absl::StrCat("--standby-authority=", right)}, {}, ""}), "") << right;
   }
   EXPECT_THAT(ProblemsOf({{"--standby-lease=1ms"}, {}, ""}), HasSubstr("at least 200ms"));
@@ -292,6 +293,26 @@ TEST(Mistakes, ValuesThatDoNotGoTogetherAreNamedBoth) {
               AllOf(HasSubstr("state.file is /s"), HasSubstr("standby.authority is file:/run/l"),
                     HasSubstr("set state.file to none")));
   EXPECT_EQ(ProblemsOf({{"--standby-authority=file:/run/l"}, {}, ""}), "");
+}
+
+TEST(Mistakes, WhatIsForEtcdNeedsOneAndAPasswordNeedsEncryption) {
+  EXPECT_THAT(
+      ProblemsOf({{"--standby-etcd-ca=/ca", "--standby-authority=file:/run/l"}, {}, ""}),
+      AllOf(HasSubstr("standby.etcd_ca is /ca"), HasSubstr("standby.authority is file:/run/l")));
+  EXPECT_THAT(ProblemsOf({{"--standby-etcd-user-file=/u"}, {}, ""}),
+              AllOf(HasSubstr("standby.etcd_user_file is /u"), HasSubstr("is none")));
+  const std::string etcd = "--standby-authority=etcd:127.0.0.1:2379,there:2379/basin";
+  EXPECT_THAT(ProblemsOf({{etcd, "--standby-etcd-user-file=/u"}, {}, ""}),
+              AllOf(HasSubstr("there:2379"), HasSubstr("without encryption")));
+  EXPECT_THAT(ProblemsOf({{etcd, "--standby-etcd-cert=/c"}, {}, ""}),
+              AllOf(HasSubstr("set both or neither"), HasSubstr("without TLS")));
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {etcd},
+           {etcd, "--standby-etcd-ca=/ca", "--standby-etcd-user-file=/u"},
+           {etcd, "--standby-etcd-ca=/ca", "--standby-etcd-cert=/c", "--standby-etcd-key=/k"},
+           {"--standby-authority=etcd:[::1]:2379/basin", "--standby-etcd-user-file=/u"}}) {
+    EXPECT_EQ(ProblemsOf({flags, {}, ""}), "") << flags.back();
+  }
 }
 
 TEST(Mistakes, AnAddressThatOthersReachNeedsAWord) {

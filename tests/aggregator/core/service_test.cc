@@ -718,6 +718,24 @@ TEST(DrainService, ABeginThatComesMeanwhileWaitsForTheNextAggregator) {
   EXPECT_EQ(t.a.lane("second").last, 1u);
 }
 
+TEST(DrainService, Fault_A3_SessionsThatAreKeptStayAndNothingBeginsInThem) {
+  Pair t;
+  t.a.Contribute();
+  t.Step(DrainService{/*keeps_sessions=*/true});
+  t.b.Contribute();
+  EXPECT_EQ(t.a.lane().last, 1u) << "no step is lost";
+  ASSERT_TRUE(t.drained);
+  EXPECT_FALSE(t.a.ended.has_value());
+  t.a.Begin(Spec(ReduceOp::kSum));
+  t.a.PushTensor(0);
+  EXPECT_EQ(t.a.Count<Rejected>(), 0u) << "it is no mistake";
+  EXPECT_FALSE(t.job().lanes[0].Open());
+  EXPECT_FALSE(t.a.ended.has_value());
+  t.Crash(2);
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Connect();
+  EXPECT_TRUE(t.job().lanes[0].Open()) << "the begin is repeated on the new session";
+}
+
 TEST(DrainService, WithNothingOpenItIsOverAtOnce) {
   Pair t;
   t.Step(DrainService{});

@@ -125,6 +125,15 @@ TEST(LeadershipTest, AStandbyWaitsUntilTheRecordHasNotChangedForItsLease) {
   EXPECT_TRUE(one.Asks<WriteRecord>());
 }
 
+TEST(LeadershipTest, Fault_A3_AStandbyLooksForALeadThatIsGivenUpWhateverTheLease) {
+  for (const absl::Duration lease : {absl::Milliseconds(200), kLease, absl::Minutes(10)}) {
+    One one(lease);
+    one.Step(RecordRead{One::Held(7, "a", lease)});
+    EXPECT_LE(one.core().NextDeadline() - one.now(), absl::Milliseconds(150));
+    EXPECT_GE(one.core().NextDeadline() - one.now(), absl::Milliseconds(10));
+  }
+}
+
 TEST(LeadershipTest, TheLeaseIsTheLongerOneOfRecordAndConfiguration) {
   for (const absl::Duration recorded : {kLease / 2, kLease * 2}) {
     One one;
@@ -286,12 +295,55 @@ TEST(LeadershipTest, AfterAStepDownOthersComeFirst) {
   ASSERT_TRUE(one.Asks<WriteRecord>());
   EXPECT_EQ(one.Find<WriteRecord>()->record.holder, "");
   one.Step(RecordWritten{"v2"});
-  EXPECT_TRUE(one.Asks<EndLeading>());
   const RecordState released{LeaderRecord{one.fence_of_write(), "", "", kLease}, "v2", false};
+  one.Watch(one.core().config().wait_for_successor(), released);
+  one.Pass(absl::ZeroDuration());
+  EXPECT_TRUE(one.Asks<EndLeading>());
   one.Watch(2 * kLease - absl::Milliseconds(1), released);
   EXPECT_FALSE(one.Asks<WriteRecord>());
   one.Watch(absl::Seconds(1), released);  // Nobody else is there.
   EXPECT_TRUE(one.Asks<WriteRecord>());
+}
+
+// So that its workers, whose sessions end with its lead, find the other one.
+TEST(LeadershipTest, Fault_A3_ALeadThatWasGivenUpEndsWhenAnotherOneLeads) {
+  One one;
+  one.Lead();
+  one.Step(StepDown{});
+  one.Step(RecordWritten{"v2"});
+  EXPECT_FALSE(one.Asks<EndLeading>());
+  EXPECT_FALSE(one.core().leads());
+  const RecordState released{LeaderRecord{one.fence_of_write(), "", "", kLease}, "v2", false};
+  for (int i = 0; i < 3; ++i) {
+    const absl::Duration wait = one.core().NextDeadline() - one.now();
+    EXPECT_LE(wait, kLease / 100);
+    one.PassAndRead(wait, released);
+    EXPECT_FALSE(one.Asks<EndLeading>());
+    EXPECT_FALSE(one.MayDecide());
+  }
+  one.Pass(one.core().NextDeadline() - one.now());
+  one.Step(RequestFailed{"no answer"});
+  EXPECT_FALSE(one.Asks<EndLeading>());
+  one.PassAndRead(one.core().NextDeadline() - one.now(), One::Held(one.fence_of_write() + 1, "w"));
+  ASSERT_TRUE(one.Asks<EndLeading>());
+  EXPECT_THAT(one.Find<EndLeading>()->why, testing::HasSubstr("other has taken the lead"));
+  EXPECT_EQ(one.core().state(), LeadershipState::kStandby);
+}
+
+TEST(LeadershipTest, AnotherStepDownWhileALeadIsGivenUpChangesNothing) {
+  One one;
+  one.Lead();
+  one.Step(StepDown{});
+  one.Step(StepDown{});
+  EXPECT_FALSE(one.Asks<WriteRecord>());
+  one.Step(RecordWritten{"v2"});
+  one.Step(StepDown{});
+  EXPECT_TRUE(one.core().NextDeadline() < absl::InfiniteFuture());
+  one.Step(Retire{});
+  EXPECT_EQ(one.core().state(), LeadershipState::kReleased);
+  one.Pass(one.core().config().wait_for_successor());
+  EXPECT_TRUE(one.Asks<EndLeading>());
+  EXPECT_EQ(one.core().state(), LeadershipState::kRetired);
 }
 
 TEST(LeadershipTest, AStepDownDuringARenewalReleasesAfterIt) {
@@ -313,6 +365,7 @@ TEST(LeadershipTest, OneThatRetiresAsksForNothingMore) {
   one.Lead();
   one.Step(Retire{});
   one.Step(RecordWritten{"v2"});
+  one.Pass(one.core().config().wait_for_successor());
   EXPECT_TRUE(one.Asks<EndLeading>());
   EXPECT_EQ(one.core().state(), LeadershipState::kRetired);
   EXPECT_EQ(one.core().NextDeadline(), absl::InfiniteFuture());

@@ -102,6 +102,21 @@ TEST(TransportLead, Fault_A3_RoundsEndBeforeTheLeadIsGivenUp) {
   loopback.server.Follow(absl::UnavailableError("given up"));
 }
 
+TEST(TransportLead, Fault_A3_SessionsThatAreKeptEndWithTheLead) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
+  Loopback loopback(ThatFollows());
+  loopback.server.Lead(77);
+  RigWorker a(loopback, "a", model);
+  Join({&a});
+  loopback.server.EndRounds(/*keeps_sessions=*/true);
+  EXPECT_NE(HealthOfFollower(loopback), kServing);
+  loopback.server.Refuse(absl::UnavailableError("nobody leads yet"));
+  EXPECT_THAT(std::string(RefusalOf(loopback, model).message()), HasSubstr("nobody leads yet"));
+  EXPECT_EQ(loopback.Look<size_t>([](const Runner& runner) { return runner.sessions(); }), 1u);
+  loopback.server.Follow(absl::UnavailableError("b leads"));
+  EXPECT_THAT(std::string(loopback.raw(a.session).AwaitEnd().message()), HasSubstr("b leads"));
+}
+
 TEST(TransportLead, NobodyWaitsForRoundsOfALeadThatIsOver) {
   const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
   Loopback loopback(ThatFollows());
