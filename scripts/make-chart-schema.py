@@ -29,6 +29,13 @@ SET_BY_THE_CHART = (
     "auth.file",
     "standby.authority",
     "standby.address",
+    "shard.coordinator",
+    "shard.name",
+    "shard.advertise",
+    "shard.ca",
+    "shard.cert",
+    "shard.key",
+    "shard.token_file",
 )
 
 

@@ -44,6 +44,12 @@ class Schema(unittest.TestCase):
                 "properties": {"listen": {}, "tls_cert": {}, "tls_key": {}, "tls_client_ca": {}}
             },
             "standby": {"properties": {"authority": {}, "address": {}}},
+            "shard": {
+                "properties": {
+                    **{"coordinator": {}, "name": {}, "advertise": {}},
+                    **{"ca": {}, "cert": {}, "key": {}, "token_file": {}},
+                }
+            },
             "state": {"properties": {"file": {}}},
             "drain": {"properties": {"grace": {}, "surprise": {"type": "string"}}},
             "tls": {"properties": {"cert": {}, "key": {}, "client_ca": {}}},
