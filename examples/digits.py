@@ -19,6 +19,9 @@ a pod that a resize removes. The worker ends with 143.
 With --check, one process repeats the same training on the whole batches. The parameters agree over
 the whole run in float64, and over the first steps in float32, after which training amplifies
 rounding like any other small difference.
+
+scripts/demo-shards.py compares two runs: --width makes the network large enough for several shards,
+--hash-file tells it the parameters, and --signal when to kill a shard.
 """
 
 import argparse
@@ -31,6 +34,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +45,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 BATCH = 64  # Samples of all workers together.
+WIDTH = 64
 WANTED_ACCURACY = 0.97
 FLOAT64_BOUND = 1e-10
 FLOAT32_BOUND, FLOAT32_STEPS = 1e-6, 20
@@ -49,7 +54,7 @@ STEPS_TOGETHER = 100  # The minimum with a worker that was added.
 
 
 class Net(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(1, 16, 3, padding=1),
@@ -58,7 +63,7 @@ class Net(nn.Module):
             nn.ReLU(),
             nn.MaxPool2d(2),
         )
-        self.classifier = nn.Sequential(nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10))
+        self.classifier = nn.Sequential(nn.Linear(512, width), nn.ReLU(), nn.Linear(width, 10))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = self.classifier(self.features(images).flatten(1))
@@ -147,13 +152,14 @@ def my_part() -> slice:
     return slice(bt.rank(), BATCH // bt.size() * bt.size(), bt.size())
 
 
-def demonstrate(epochs: int, kill: bool, add: bool, leaving: object) -> bool:
+def demonstrate(options: argparse.Namespace, leaving: object) -> bool:
     """Trains and prints the results. Returns whether they are as expected."""
+    kill, add = options.kill, options.add
     data = load(torch.float32)
     torch.manual_seed(100 + bt.rank())  # Values differ among workers until State().
-    net = Net()
+    net = Net(options.width)
     optimizer: Any = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
-    last = epochs * steps_in(data)
+    last = options.epochs * steps_in(data)
     state = bt.State(net, optimizer, last=last, workers=(), added="" if add else "nobody")
     began = state.step
     if began > 0:
@@ -166,6 +172,8 @@ def demonstrate(epochs: int, kill: bool, add: bool, leaving: object) -> bool:
             os.kill(os.getpid(), signal.SIGKILL)
         if adds and state.step == ADD_AT:
             os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGUSR1)
+        if options.signal is not None and bt.rank() == 0 and state.step == KILL_AT:
+            os.kill(options.signal, signal.SIGUSR1)
 
     def after_step() -> None:
         """Makes the same changes on all workers."""
@@ -214,10 +222,12 @@ def demonstrate(epochs: int, kill: bool, add: bool, leaving: object) -> bool:
                 + "".join(f"  {1000 * each / of_worker.rounds:5.2f}" for each in times)
             )
         print("all workers hold the same parameters" if good else "FAILED")
+        if options.hash_file is not None:
+            options.hash_file.write_text(mine[0])
     return good
 
 
-def check(epochs: int, leaving: object) -> bool:
+def check(epochs: int, width: int, leaving: object) -> bool:
     """Compares with one process on the same batches. Returns whether the parameters agree."""
     good = True
     for dtype, bound, max_steps in (
@@ -226,7 +236,7 @@ def check(epochs: int, leaving: object) -> bool:
     ):
         data = load(dtype)
         torch.manual_seed(1)
-        net, alone = Net().to(dtype), Net().to(dtype)
+        net, alone = Net(width).to(dtype), Net(width).to(dtype)
         alone.load_state_dict(net.state_dict())
         optimizer = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
         steps = max_steps or epochs * steps_in(data)
@@ -254,15 +264,24 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with one process")
     parser.add_argument("--kill", action="store_true", help="kill the last worker during the run")
     parser.add_argument("--add", action="store_true", help="start another worker during the run")
+    parser.add_argument(
+        "--width", type=int, default=WIDTH, help="of the hidden layer (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--hash-file", type=Path, metavar="FILE", help="write the hash of the parameters there"
+    )
+    parser.add_argument(
+        "--signal", type=int, metavar="PID", help=f"send SIGUSR1 there in step {KILL_AT}"
+    )
     options = parser.parse_args()
     if options.add and options.check:
         parser.error("--check needs a run whose workers do not change")
     torch.set_num_threads(1)
     with basin.leave_on_sigterm() as leaving:
         bt.init()
-        good = demonstrate(options.epochs, options.kill, options.add, leaving)
+        good = demonstrate(options, leaving)
         if options.check and not leaving:
-            good = check(options.epochs, leaving) and good
+            good = check(options.epochs, options.width, leaving) and good
         if not leaving:
             bt.barrier("end")
         bt.shutdown()

@@ -34,6 +34,13 @@ SET_BY_THE_CHART = (
     "standby.etcd_cert",
     "standby.etcd_key",
     "standby.etcd_user_file",
+    "shard.coordinator",
+    "shard.name",
+    "shard.advertise",
+    "shard.ca",
+    "shard.cert",
+    "shard.key",
+    "shard.token_file",
 )
 
 

@@ -4,6 +4,7 @@
 import json
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,34 @@ VALUE_SETS: dict[str, Values] = {
         "replicaCount": 3,
         "networkPolicy": {"enabled": True},
     },
+    "sharded": {
+        "config": TRUSTED | {"limits": {"values": 1000000}, "worker": {"lease": "10s"}},
+        "shards": {
+            "count": 2,
+            "resources": {"limits": {"memory": "8Gi", "ephemeral-storage": "512Mi"}},
+        },
+        "networkPolicy": {"enabled": True},
+        "podMonitor": {"enabled": True},
+    },
+    "sharded and secured": {
+        **SECURED,
+        "shards": {
+            "count": 3,
+            "existingSecret": "basin-shard",
+            "affinity": {"nodeAffinity": {}},
+        },
+    },
+    "sharded and issued": {
+        "tls": {
+            "issuer": {"name": "training-ca"},
+            "clientCertificates": True,
+            "http": {"enabled": True},
+        },
+        "shards": {"count": 1},
+        "replicaCount": 2,
+        "gpu": {"enabled": True},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    },
     "with gpus": {
         "config": TRUSTED,
         "gpu": {"enabled": True, "count": 2, "runtimeClassName": "nvidia"},
@@ -178,14 +207,31 @@ def render(version: str, values: Values) -> list[Manifest]:
     return [document for document in yaml.safe_load_all(done.stdout) if document is not None]
 
 
+def shards(manifests: list[Manifest]) -> list[Manifest]:
+    """Those of shards."""
+    label = "app.kubernetes.io/component"
+    return [one for one in manifests if one["metadata"]["labels"][label] == "shard"]
+
+
+def without_shards(manifests: list[Manifest]) -> list[Manifest]:
+    of_shards = shards(manifests)
+    return [manifest for manifest in manifests if manifest not in of_shards]
+
+
 def one(manifests: list[Manifest], kind: str) -> Manifest:
-    (found,) = [manifest for manifest in manifests if manifest["kind"] == kind]
+    """The one that is not of shards."""
+    (found,) = [it for it in without_shards(manifests) if it["kind"] == kind]
     return found
 
 
-def configuration(manifests: list[Manifest]) -> str:
-    """The configuration file of basind."""
-    name = one(manifests, "StatefulSet")["metadata"]["name"]
+def of_shards(manifests: list[Manifest], kind: str) -> Manifest:
+    (found,) = [it for it in shards(manifests) if it["kind"] == kind]
+    return found
+
+
+def configuration(manifests: list[Manifest], find: Callable[..., Manifest] = one) -> str:
+    """The configuration file of the aggregator, or with of_shards that of shards."""
+    name = find(manifests, "StatefulSet")["metadata"]["name"]
     (found,) = [
         manifest
         for manifest in manifests

@@ -28,6 +28,14 @@ def replicas(name: str) -> int:
     return int(VALUE_SETS[name].get("replicaCount", 1))
 
 
+def shards(name: str) -> int:
+    """The shards of a set of values."""
+    return int(VALUE_SETS[name].get("shards", {"count": 0})["count"])
+
+
+SHARDED = [name for name in VALUE_SETS if shards(name) > 0]
+
+
 class EveryValueSet(unittest.TestCase):
     rendered: dict[str, list[Manifest]]
 
@@ -39,8 +47,12 @@ class EveryValueSet(unittest.TestCase):
         return [(name, chart.one(found, "StatefulSet")) for name, found in self.rendered.items()]
 
     def pods(self) -> list[tuple[str, dict[str, Any]]]:
-        """Those of the aggregator and of `helm test`."""
+        """Those of the aggregator, of shards and of `helm test`."""
+        of_shards = {
+            name: chart.of_shards(self.rendered[name], "StatefulSet")["spec"] for name in SHARDED
+        }
         return [
+            *((f"{name}, shards", spec["template"]["spec"]) for name, spec in of_shards.items()),
             *((name, found["spec"]["template"]["spec"]) for name, found in self.stateful_sets()),
             *(
                 (f"{name}, test", chart.one(found, "Pod")["spec"])
@@ -110,8 +122,9 @@ class EveryValueSet(unittest.TestCase):
             with self.subTest(name):
                 pod = chart.one(manifests, "Pod")
                 self.assertEqual("test", pod["metadata"]["annotations"]["helm.sh/hook"])
-                containers = pod["spec"]["containers"]
-                self.assertEqual(replicas(name), len({one["name"] for one in containers}))
+                containers = pod["spec"]["containers"][: replicas(name)]
+                names = {one["name"] for one in pod["spec"]["containers"]}
+                self.assertEqual(replicas(name) + shards(name), len(names))
                 service = chart.one(manifests, "Service")
                 host = service["metadata"]["name"]
                 port = {one["name"]: one["port"] for one in service["spec"]["ports"]}["http"]
@@ -155,7 +168,7 @@ class EveryValueSet(unittest.TestCase):
                 self.assertEqual("Parallel", spec["podManagementPolicy"])
                 liveness = spec["template"]["spec"]["containers"][0]["livenessProbe"]
                 self.assertLessEqual(liveness["terminationGracePeriodSeconds"], 10)
-                kinds = {one["kind"] for one in manifests}
+                kinds = {one["kind"] for one in chart.without_shards(manifests)}
                 of_standbys = {"Lease", "PodDisruptionBudget", "Role", "RoleBinding"}
                 self.assertEqual(
                     of_standbys if spec["replicas"] > 1 else set(), kinds & of_standbys
@@ -231,17 +244,19 @@ class EveryValueSet(unittest.TestCase):
             # The files of certificates and grants are only in a pod.
             if "tls" in VALUE_SETS[name]:
                 continue
-            checked += 1
-            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "basind.yaml"
-                file.write_text(chart.configuration(manifests), encoding="utf-8")
-                done = subprocess.run(
-                    [BASIND, "check-config", f"--config={file}"],
-                    check=False,
-                    capture_output=True,
-                    text=True,
-                )
-                self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+            finders = (chart.one, chart.of_shards) if shards(name) > 0 else (chart.one,)
+            for find in finders:
+                checked += 1
+                with self.subTest(name, of=find), tempfile.TemporaryDirectory() as folder:
+                    file = Path(folder) / "basind.yaml"
+                    file.write_text(chart.configuration(manifests, find), encoding="utf-8")
+                    done = subprocess.run(
+                        [BASIND, "check-config", f"--config={file}"],
+                        check=False,
+                        capture_output=True,
+                        text=True,
+                    )
+                    self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertGreater(checked, 5)
 
 
@@ -569,6 +584,260 @@ class SingleValues(unittest.TestCase):
                     )
 
 
+class Shards(unittest.TestCase):
+    """What there is for processes that hold bytes for the aggregator."""
+
+    rendered: dict[str, list[Manifest]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.rendered = {name: chart.render("helm-4", VALUE_SETS[name]) for name in SHARDED}
+
+    def container(self, name: str) -> dict[str, Any]:
+        template = chart.of_shards(self.rendered[name], "StatefulSet")["spec"]["template"]
+        (found,) = template["spec"]["containers"]
+        result: dict[str, Any] = found
+        return result
+
+    def options(self, name: str) -> dict[str, Any]:
+        text = chart.configuration(self.rendered[name], chart.of_shards)
+        result: dict[str, Any] = yaml.safe_load(text)
+        return result
+
+    def names(self, name: str) -> list[str]:
+        """In the DNS."""
+        stateful_set = chart.of_shards(self.rendered[name], "StatefulSet")
+        service = chart.of_shards(self.rendered[name], "Service")["metadata"]["name"]
+        self.assertEqual(service, stateful_set["spec"]["serviceName"])
+        return [
+            f"{stateful_set['metadata']['name']}-{index}.{service}.{chart.NAMESPACE}.svc"
+            for index in range(stateful_set["spec"]["replicas"])
+        ]
+
+    def test_none_is_what_there_is_without_the_values(self) -> None:
+        values = {name: VALUE_SETS[name] for name in VALUE_SETS if name not in SHARDED}
+        for name, without in values.items():
+            with self.subTest(name):
+                expected = chart.template("helm-4", without).stdout
+                for none in ({"count": 0}, {"count": 0, "existingSecret": "a"}, None):
+                    done = chart.template("helm-4", {**without, "shards": none})
+                    self.assertEqual((0, expected), (done.returncode, done.stdout))
+
+    def test_the_aggregator_is_the_same_pod(self) -> None:
+        # Shards that are added to an installation restart no aggregator.
+        for name in SHARDED:
+            with self.subTest(name):
+                alone = {key: value for key, value in VALUE_SETS[name].items() if key != "shards"}
+                self.assertEqual(
+                    chart.one(chart.render("helm-4", alone), "StatefulSet"),
+                    chart.one(self.rendered[name], "StatefulSet"),
+                )
+
+    def test_they_are_as_many_as_asked_for(self) -> None:
+        for name in SHARDED:
+            with self.subTest(name):
+                spec = chart.of_shards(self.rendered[name], "StatefulSet")["spec"]
+                self.assertEqual(VALUE_SETS[name]["shards"]["count"], spec["replicas"])
+                self.assertEqual("Parallel", spec["podManagementPolicy"])
+
+    def test_workers_reach_each_by_a_name_of_its_own(self) -> None:
+        for name in SHARDED:
+            with self.subTest(name):
+                own, advertised = self.container(name)["env"]
+                self.assertEqual("BASIN_SHARD_NAME", own["name"])
+                self.assertEqual("metadata.name", own["valueFrom"]["fieldRef"]["fieldPath"])
+                self.assertEqual("BASIN_SHARD_ADVERTISE", advertised["name"])
+                pod = chart.of_shards(self.rendered[name], "StatefulSet")["metadata"]["name"] + "-0"
+                self.assertEqual(
+                    f"{self.names(name)[0]}:29600",
+                    advertised["value"].replace("$(BASIN_SHARD_NAME)", pod),
+                )
+                service = chart.of_shards(self.rendered[name], "Service")["spec"]
+                self.assertEqual("None", service["clusterIP"])
+                self.assertTrue(service["publishNotReadyAddresses"])
+
+    def test_a_service_leads_to_pods_of_one_kind(self) -> None:
+        for name in SHARDED:
+            manifests = self.rendered[name]
+            for find, other in ((chart.one, chart.of_shards), (chart.of_shards, chart.one)):
+                with self.subTest(name, find=find):
+                    selector = find(manifests, "Service")["spec"]["selector"].items()
+                    own, others = (
+                        which(manifests, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+                        for which in (find, other)
+                    )
+                    self.assertLessEqual(selector, own.items())
+                    self.assertFalse(selector <= others.items())
+                    match = find(manifests, "StatefulSet")["spec"]["selector"]["matchLabels"]
+                    self.assertEqual(dict(selector), match)
+
+    def test_names_fit_into_labels(self) -> None:
+        long = {"config": TRUSTED, "shards": {"count": 16}, "fullnameOverride": "a" * 60}
+        stateful_set = chart.of_shards(chart.render("helm-4", long), "StatefulSet")
+        name = stateful_set["metadata"]["name"]
+        # Kubernetes labels the pods with the name of a revision, which has 11 characters more.
+        self.assertLessEqual(len(name) + 11, 63)
+        label = chart.render("helm-4", {**VALUE_SETS["long name"], "shards": {"count": 1}})
+        for text in chart.of_shards(label, "StatefulSet")["metadata"]["labels"].values():
+            self.assertLessEqual(len(text), 63)
+
+    def test_they_connect_with_every_aggregator(self) -> None:
+        for name in SHARDED:
+            with self.subTest(name):
+                manifests = self.rendered[name]
+                service = chart.one(manifests, "Service")["metadata"]["name"]
+                expected = [
+                    f"{service}-{index}.{service}.{chart.NAMESPACE}.svc:29600"
+                    for index in range(replicas(name))
+                ]
+                self.assertEqual(",".join(expected), self.options(name)["shard"]["coordinator"])
+                self.assertEqual("shard", self.container(name)["args"][0])
+
+    def test_they_have_the_options_of_the_aggregator_but_its_own(self) -> None:
+        values = {
+            "config": TRUSTED
+            | {
+                "standby": {"lease": "5s"},
+                "admin": {"listen": "none"},
+                "limits": {"values": 1000000},
+                "reduce": {"threads": 4},
+            },
+            "replicaCount": 2,
+            "shards": {"count": 1},
+        }
+        text = chart.configuration(chart.render("helm-4", values), chart.of_shards)
+        options = yaml.safe_load(text)
+        self.assertEqual(
+            {"grpc", "http", "limits", "reduce", "shard"}, options.keys(), "no state, no lead"
+        )
+        self.assertIn("values: 1000000\n", text)
+        self.assertEqual({"threads": 4}, options["reduce"])
+        self.assertEqual("cuda", self.options("sharded and issued")["reduce"]["device"])
+
+    def test_they_present_what_the_aggregator_asks_for(self) -> None:
+        options = self.options("sharded and secured")
+        folder = "/etc/basin-shard"
+        self.assertEqual(
+            {
+                "ca": "/etc/basin-tls/ca.crt",
+                "cert": f"{folder}/client.crt",
+                "key": f"{folder}/client.key",
+                "token_file": f"{folder}/token",
+            },
+            {key: value for key, value in options["shard"].items() if key != "coordinator"},
+        )
+        # Workers present their tokens to shards as well.
+        own = yaml.safe_load(chart.configuration(self.rendered["sharded and secured"]))
+        self.assertEqual((own["tls"], own["auth"]), (options["tls"], options["auth"]))
+        mounts = {
+            mount["name"]: mount["mountPath"]
+            for mount in self.container("sharded and secured")["volumeMounts"]
+        }
+        self.assertEqual(folder, mounts["shard"])
+        spec = chart.of_shards(self.rendered["sharded and secured"], "StatefulSet")["spec"]
+        volumes = {one["name"]: one for one in spec["template"]["spec"]["volumes"]}
+        self.assertEqual("basin-shard", volumes["shard"]["secret"]["secretName"])
+        self.assertEqual(mounts.keys(), volumes.keys())
+
+    def test_an_issued_certificate_is_for_shards_too(self) -> None:
+        manifests = self.rendered["sharded and issued"]
+        certificate = chart.one(manifests, "Certificate")["spec"]
+        names = certificate["dnsNames"]
+        self.assertEqual(self.names("sharded and issued"), names[replicas("sharded and issued") :])
+        self.assertEqual(["server auth", "client auth"], certificate["usages"])
+        options = self.options("sharded and issued")["shard"]
+        self.assertEqual(
+            ("/etc/basin-tls/tls.crt", "/etc/basin-tls/tls.key"), (options["cert"], options["key"])
+        )
+        self.assertNotIn("token_file", options)
+        values = {**VALUE_SETS["issued certificate"], "shards": {"count": 1, "existingSecret": "s"}}
+        usages = chart.one(chart.render("helm-4", values), "Certificate")["spec"]["usages"]
+        self.assertEqual(["server auth"], usages)
+
+    def test_they_are_ready_when_they_are_connected(self) -> None:
+        for name in SHARDED:
+            with self.subTest(name):
+                container = self.container(name)
+                paths = [
+                    container[f"{probe}Probe"]["httpGet"]["path"]
+                    for probe in ("startup", "liveness", "readiness")
+                ]
+                self.assertEqual(["/livez", "/livez", "/readyz"], paths)
+                encrypted = "tls_cert" in self.options(name)["http"]
+                scheme = container["readinessProbe"]["httpGet"].get("scheme", "HTTP")
+                self.assertEqual("HTTPS" if encrypted else "HTTP", scheme)
+
+    def test_the_test_pod_asks_each(self) -> None:
+        for name in SHARDED:
+            with self.subTest(name):
+                pod = chart.one(self.rendered[name], "Pod")["spec"]
+                asked = [
+                    next(one for one in container["args"] if one.startswith("--http-listen="))
+                    for container in pod["containers"][replicas(name) :]
+                ]
+                expected = [f"--http-listen={host}:29601" for host in self.names(name)]
+                self.assertEqual(expected, asked)
+
+    def test_resources_are_their_own_or_those_of_the_aggregator(self) -> None:
+        limits = self.container("sharded")["resources"]["limits"]
+        self.assertEqual("8Gi", limits["memory"])
+        manifests = self.rendered["sharded and issued"]
+        aggregator = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+        self.assertEqual(
+            aggregator["containers"][0]["resources"],
+            self.container("sharded and issued")["resources"],
+        )
+
+    def test_they_are_moved_one_after_the_other_and_kept_apart(self) -> None:
+        manifests = self.rendered["sharded"]
+        spec = chart.of_shards(manifests, "StatefulSet")["spec"]
+        budget = chart.of_shards(manifests, "PodDisruptionBudget")["spec"]
+        self.assertEqual((1, spec["selector"]), (budget["maxUnavailable"], budget["selector"]))
+        terms = spec["template"]["spec"]["affinity"]["podAntiAffinity"][
+            "preferredDuringSchedulingIgnoredDuringExecution"
+        ]
+        apart = [term["podAffinityTerm"]["labelSelector"] for term in terms]
+        aggregator = chart.one(manifests, "StatefulSet")["spec"]["selector"]
+        self.assertEqual([spec["selector"], aggregator], apart)
+        own = chart.of_shards(self.rendered["sharded and secured"], "StatefulSet")["spec"]
+        self.assertEqual({"nodeAffinity": {}}, own["template"]["spec"]["affinity"])
+
+    def test_the_network_admits_shards_and_nothing_else_of_theirs(self) -> None:
+        manifests = self.rendered["sharded"]
+        aggregator = chart.one(manifests, "NetworkPolicy")["spec"]
+        shard = chart.of_shards(manifests, "NetworkPolicy")["spec"]
+        own = chart.of_shards(manifests, "StatefulSet")["spec"]["selector"]
+        self.assertEqual(own, shard["podSelector"])
+        self.assertEqual(
+            {"from": [{"podSelector": own}], "ports": [{"port": "grpc"}]}, aggregator["ingress"][-1]
+        )
+        # Trainers, the pod of `helm test` and Prometheus reach both.
+        self.assertEqual(aggregator["ingress"][:-1], shard["ingress"])
+        to_aggregator, dns = shard["egress"]
+        self.assertEqual([{"podSelector": aggregator["podSelector"]}], to_aggregator["to"])
+        self.assertEqual([{"port": "grpc"}], to_aggregator["ports"])
+        self.assertEqual({53}, {port["port"] for port in dns["ports"]})
+        self.assertEqual([], aggregator["egress"])
+
+    def test_monitors_tell_shards_from_aggregators(self) -> None:
+        for name, kind, key in (
+            ("sharded", "PodMonitor", "podMetricsEndpoints"),
+            ("sharded and issued", "ServiceMonitor", "endpoints"),
+        ):
+            with self.subTest(kind):
+                spec = chart.of_shards(self.rendered[name], kind)["spec"]
+                labels = chart.of_shards(self.rendered[name], "StatefulSet")["spec"]["selector"]
+                self.assertEqual(labels, spec["selector"])
+                (endpoint,) = spec[key]
+                (relabeling,) = endpoint["relabelings"]
+                self.assertEqual({"targetLabel": "job", "replacement": "basin-shard"}, relabeling)
+                rules = (CHART / "files/alerts.yaml").read_text(encoding="utf-8")
+                self.assertIn(f'job="{relabeling["replacement"]}"', rules)
+        tls = chart.of_shards(self.rendered["sharded and issued"], "ServiceMonitor")["spec"]
+        (endpoint,) = tls["endpoints"]
+        self.assertEqual(self.names("sharded and issued")[0], endpoint["tlsConfig"]["serverName"])
+
+
 class Documents(unittest.TestCase):
     def test_oldest_kubernetes_is_the_one_of_the_documentation(self) -> None:
         chart_file = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
@@ -634,6 +903,29 @@ class Refusals(unittest.TestCase):
             self.assert_refused({"config": TRUSTED, "replicaCount": count}, "replicaCount")
         authority = {"standby": {"authority": "file:/run/leader"}}
         self.assert_refused({"config": TRUSTED | authority}, "standby")
+
+    def test_shards_that_cannot_be(self) -> None:
+        for count in (-1, 17, "2", None):
+            self.assert_refused({"config": TRUSTED, "shards": {"count": count}}, "shards")
+        self.assert_refused({"config": TRUSTED, "shards": {"number": 2}}, "number")
+        limits = {"count": 1, "resources": {"limits": {"cpu": 1}}}
+        self.assert_refused({"config": TRUSTED, "shards": limits}, "resources")
+        for key in ("coordinator", "name", "token_file"):
+            options = TRUSTED | {"shard": {key: "a"}}
+            self.assert_refused({"config": options, "shards": {"count": 1}}, "shard")
+
+    def test_shards_without_what_the_aggregator_asks_for(self) -> None:
+        one = {"shards": {"count": 1}}
+        both = "a Secret with token, client.crt and client.key"
+        self.assert_refused({**SECURED, **one}, "set shards.existingSecret", both)
+        token = {"tls": {"existingSecret": "basin-tls"}, "auth": SECURED["auth"]}
+        self.assert_refused({**token, **one}, "shards need a token", "a Secret with token")
+        certificate = {"tls": SECURED["tls"]}
+        self.assert_refused(
+            {**certificate, **one},
+            "shards need a certificate",
+            "a Secret with client.crt and client.key",
+        )
 
     def test_options_that_the_chart_sets(self) -> None:
         self.assert_refused({"config": TRUSTED | {"http": {"listen": "none"}}}, "http")

@@ -53,6 +53,12 @@ class Schema(unittest.TestCase):
                     "etcd_user_file": {},
                 }
             },
+            "shard": {
+                "properties": {
+                    **{"coordinator": {}, "name": {}, "advertise": {}},
+                    **{"ca": {}, "cert": {}, "key": {}, "token_file": {}},
+                }
+            },
             "state": {"properties": {"file": {}}},
             "drain": {"properties": {"grace": {}, "surprise": {"type": "string"}}},
             "tls": {"properties": {"cert": {}, "key": {}, "client_ca": {}}},

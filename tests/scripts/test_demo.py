@@ -65,20 +65,47 @@ class Demo(unittest.TestCase):
         self.assert_launched(("--workers", "2"), (2, 2, 2))
         self.assert_launched(("--workers", "2", "--epochs", "3", "--add"), (2, 2, 3))
 
+    def test_shards_are_compared_with_a_run_without_them(self) -> None:
+        for arguments, expected in (
+            (("--shards", "2"), "--workers 4 --shards 2 --"),
+            (("--shards", "3", "--kill-shard"), "--workers 4 --shards 3 --kill-shard --"),
+            (
+                ("--epochs", "6", "--shards", "1", "--workers", "2", "--check"),
+                "--workers 2 --shards 1 -- --epochs 6 --check",
+            ),
+        ):
+            with self.subTest(arguments):
+                done, said = self.run_demo(*arguments)
+                self.assertEqual(0, done.returncode, done.stderr)
+                self.assertEqual(f"python3 scripts/demo-shards.py {expected}", said[-1])
+                self.assertEqual("ninja -C build/demo basind basinctl basin_c", said[-2])
+
     def test_the_simulator_needs_no_python(self) -> None:
         done, said = self.run_demo("--simulator", "--seed", "7")
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual("setup.sh --check --no-python", said[0])
         self.assertEqual("ninja -C build/release basin-simulate", said[-2])
         self.assertEqual("basin-simulate --seed 7", said[-1])
+        _, said = self.run_demo("--simulator", "--shards", "2")
+        self.assertEqual("basin-simulate --shards 2", said[-1])
 
     def test_help_and_mistakes_build_nothing(self) -> None:
         done, said = self.run_demo("--help")
         self.assertEqual((0, []), (done.returncode, said))
         self.assertIn("usage: scripts/demo.sh", done.stdout)
-        done, said = self.run_demo("--workers")
-        self.assertEqual((1, []), (done.returncode, said))
-        self.assertIn("--workers needs a number", done.stderr)
+        for arguments, problem in (
+            (("--workers",), "--workers needs a number"),
+            (("--workers", "--add"), "--workers needs a number"),
+            (("--shards",), "--shards needs a number"),
+            (("--shards", "0"), "--shards needs a number"),
+            (("--kill-shard",), "--kill-shard needs --shards N"),
+            (("--shards", "2", "--kill"), "--kill and --add change what is added up"),
+            (("--add", "--shards", "2"), "--kill and --add change what is added up"),
+        ):
+            with self.subTest(arguments):
+                done, said = self.run_demo(*arguments)
+                self.assertEqual((1, []), (done.returncode, said))
+                self.assertIn(problem, done.stderr)
 
     def test_a_build_that_fails_is_shown(self) -> None:
         (self.tree / "bin/ninja").write_text("#!/bin/sh\necho no room; exit 1\n")

@@ -117,9 +117,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* The user's resources, and the GPUs. */}}
 {{- define "basin.resources" -}}
-{{- $resources := deepCopy .Values.resources }}
-{{- if .Values.gpu.enabled }}
-{{- $_ := set $resources.limits .Values.gpu.resource .Values.gpu.count }}
+{{- include "basin.withGpus" (dict "scope" . "resources" .Values.resources) }}
+{{- end }}
+
+{{- define "basin.withGpus" -}}
+{{- $resources := deepCopy .resources }}
+{{- $gpu := .scope.Values.gpu }}
+{{- if $gpu.enabled }}
+{{- $_ := set $resources.limits $gpu.resource $gpu.count }}
 {{- end }}
 {{- toYaml $resources }}
 {{- end }}
@@ -158,8 +163,8 @@ tls_client_ca: /etc/basin-tls/ca.crt
 {{- end }}
 {{- end }}
 
-{{/* How a monitor scrapes, as the one entry of its list. The arguments are the chart's scope, and the
-name of the monitor's values. */}}
+{{/* How a monitor scrapes, as the one entry of its list. The arguments are the chart's scope, the name
+of the monitor's values, and for shards `shards`. */}}
 {{- define "basin.scrape" -}}
 {{- $own := index .scope.Values .monitor -}}
 - port: http
@@ -178,8 +183,14 @@ name of the monitor's values. */}}
       secret:
         name: {{ include "basin.tlsSecret" .scope }}
         key: ca.crt
-    serverName: {{ include "basin.host" .scope }}
+    serverName: {{ ternary (include "basin.shardHost" .scope) (include "basin.host" .scope) (hasKey . "shards") }}
   {{- end }}
+{{- end }}
+{{- if hasKey . "shards" }}
+  # The rules and dashboards select shards by this label.
+  relabelings:
+    - targetLabel: job
+      replacement: basin-shard
 {{- end }}
 {{- end }}
 
@@ -200,27 +211,37 @@ name of the monitor's values. */}}
 {{- if ne (len (uniq $ports)) 3 }}
 {{- fail (printf "the aggregator needs three ports, but ports.grpc is %s, ports.http is %s, and that of operators is %s (config.admin.listen): choose different ones" (index $ports 0) (index $ports 1) $admin) }}
 {{- end }}
-{{- $own := dict
-  "grpc" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.grpc))
-  "http" (include "basin.httpConfig" . | fromYaml)
-  "state" (dict "file" "/var/lib/basin/members")
-  "drain" (dict "grace" (printf "%vs" .Values.drainSeconds)) }}
+{{- $own := include "basin.ownConfig" . | fromYaml }}
+{{- $_ := set $own "state" (dict "file" "/var/lib/basin/members") }}
+{{- $_ := set $own "drain" (dict "grace" (printf "%vs" .Values.drainSeconds)) }}
 {{- if include "basin.standby" . }}
 {{- $_ := set $own "state" (dict "file" "none") }}
 {{- $_ := set $own "standby" (dict "authority" (printf "kubernetes:%s/%s" .Release.Namespace (include "basin.lease" .))) }}
 {{- end }}
-{{- with $tls }}
+{{- mergeOverwrite (include "basin.defaultConfig" . | fromYaml) (deepCopy .Values.config) $own | toYaml }}
+{{- end }}
+
+{{/* Options of aggregator and shards that the user may override. */}}
+{{- define "basin.defaultConfig" -}}
+{{- if .Values.gpu.enabled }}
+reduce:
+  device: cuda
+{{- end }}
+{{- end }}
+
+{{/* Options of aggregator and shards that must agree with the rest of their pods. */}}
+{{- define "basin.ownConfig" -}}
+{{- $own := dict
+  "grpc" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.grpc))
+  "http" (include "basin.httpConfig" . | fromYaml) }}
+{{- if include "basin.tlsSecret" . }}
 {{- $_ := set $own "tls" (dict "cert" "/etc/basin-tls/tls.crt" "key" "/etc/basin-tls/tls.key") }}
-{{- if $.Values.tls.clientCertificates }}
+{{- if .Values.tls.clientCertificates }}
 {{- $_ := set $own.tls "client_ca" "/etc/basin-tls/ca.crt" }}
 {{- end }}
 {{- end }}
 {{- if .Values.auth.existingSecret }}
 {{- $_ := set $own "auth" (dict "file" "/etc/basin-auth/grants") }}
 {{- end }}
-{{- $defaults := dict }}
-{{- if .Values.gpu.enabled }}
-{{- $_ := set $defaults "reduce" (dict "device" "cuda") }}
-{{- end }}
-{{- mergeOverwrite $defaults (deepCopy .Values.config) $own | toYaml }}
+{{- toYaml $own }}
 {{- end }}
