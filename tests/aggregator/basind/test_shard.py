@@ -210,9 +210,7 @@ class Shards(unittest.TestCase):
         grants = self.folder / "grants"
         grants.write_text("".join(lines))
         basind = self.start(f"--auth-file={grants}")
-        self.shard(
-            basind, "s-1", f"--shard-token-file={tokens['shard']}", f"--auth-file={grants}"
-        )
+        self.shard(basind, "s-1", f"--shard-token-file={tokens['shard']}", f"--auth-file={grants}")
         wrong = self.start(
             "shard",
             f"--coordinator={basind.grpc}",
