@@ -201,6 +201,25 @@ TEST(Shards, AContributorThatCannotPushAgainIsDroppedInTheNextAttempt) {
   EXPECT_EQ(t.Got(t.b, 7), (Reduced{t.b.value, 1}));
 }
 
+TEST(Shards, AContributorOfALostResultCannotBeLeftOutOfTheSameAttempt) {
+  Sharded t;
+  t.b.acks = false;
+  t.Begin();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Push(0, 4, 4);
+  t.a.repushes = false;
+  t.b.acks = true;
+  t.LoseShard(t.one);
+  EXPECT_EQ(t.b.Count<AttemptRestarted>(), 0u);
+  EXPECT_EQ(t.b.lane().results.size(), 4u) << "with the part of a";
+  t.Step(WorkerExited{kJob, "a"});
+  ASSERT_EQ(t.b.Count<AttemptRestarted>(), 1u);
+  t.b.Push(0, 0, 4);
+  t.b.Commit();
+  for (uint32_t chunk = 0; chunk < 8; ++chunk) {
+    EXPECT_EQ(t.Got(t.b, chunk), (Reduced{t.b.value, 1})) << chunk;
+  }
+}
+
 TEST(Shards, AfterPreparedAHolderSuppliesWhatALostOneHeld) {
   Sharded t;
   t.b.acks = t.b.stages = false;
