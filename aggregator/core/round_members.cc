@@ -63,7 +63,8 @@ bool RemoveContribution(Round& round, const RoundScope& scope, RoundMember& memb
                         ContributionInput input) {
   if (!member.contribution.counts()) return false;
   round.PlanAgain();
-  bool reduced = false;
+  // Some members have results of this attempt that were lost since, with its part in them.
+  bool reduced = round.attempt.AnyRedone();
   RangeBuilder parked(scope.lane.layout);
   for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
     if (!member.contribution.Has(flat)) continue;

@@ -47,14 +47,21 @@ void PlanPull(Round& round, const RoundScope& scope) {
 
   for (RoundMember& member : round.roster) {
     if (!member.alive() || !member.contribution.incomplete()) continue;
+    RangeBuilder parked(scope.lane.layout);
     RangeBuilder discarded(scope.lane.layout);
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
-      if (!member.contribution.Has(flat) || in_front.Test(flat)) continue;
+      if (in_front.Test(flat)) continue;
+      if (!member.contribution.Has(flat)) {
+        // The front was here before it lost a shard. What is on its way would take the window.
+        if (round.attempt.IsOpen(flat) && member.asked.Clear(flat)) discarded.Add(flat);
+        continue;
+      }
       if (!round.attempt.IsOpen(flat) || IsWhole(round, scope.lane.layout.TensorOf(flat), flat))
         continue;
       member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), true);
       round.attempt.Left(flat);
       member.asked.Clear(flat);
+      parked.Add(flat);
       discarded.Add(flat);
     }
     RangeBuilder wanted(scope.lane.layout);
@@ -69,7 +76,7 @@ void PlanPull(Round& round, const RoundScope& scope) {
     UpdateBlocked(round, scope, member);
     if (pull.wanted.empty() && pull.discarded.empty()) continue;
     member.room.sent = pull.window;
-    DiscardParked(round, scope, member.incarnation, pull.discarded);
+    DiscardParked(round, scope, member.incarnation, parked.Take());
     SendTo(scope, member, std::move(pull));
   }
 }

@@ -12,6 +12,11 @@
 namespace basin::aggregator {
 namespace {
 
+// Whether the result of a chunk was lost with a shard after the value was prepared.
+bool IsLost(const Round& round, uint32_t flat) {
+  return round.supplies.after_loss() && !round.held.Holds(flat);
+}
+
 // Everyone has the result of the chunk.
 void Free(Round& round, const RoundScope& scope, uint32_t flat) {
   round.held.Release(scope.lane.layout.SizeOf(flat));
@@ -125,7 +130,7 @@ void PublishMissing(const Round& round, const RoundScope& scope, const RoundMemb
   const uint32_t seen = worker.LayoutSeen(scope.index);
   for (uint32_t flat = 0; flat < round.attempt.chunks(); ++flat) {
     if (!round.attempt.IsReduced(flat) || member.reception.Has(flat)) continue;
-    if (!round.held.Holds(flat)) continue;  // It was lost with a shard.
+    if (IsLost(round, flat)) continue;
     if (scope.lane.layout.TensorOf(flat) < seen) missing.Add(flat);
   }
   PublishTo(round, worker, scope, missing.Take());
@@ -162,7 +167,7 @@ void OnLayoutSeen(Round& round, const RoundScope& scope, Slot slot, uint32_t bef
   for (uint32_t flat = scope.lane.layout.FirstChunk(before);
        flat < scope.lane.layout.FirstChunk(worker.LayoutSeen(scope.index)); ++flat) {
     if (!member.is_sent_results()) break;
-    if (!round.attempt.IsReduced(flat) || !round.held.Holds(flat)) continue;
+    if (!round.attempt.IsReduced(flat) || IsLost(round, flat)) continue;
     if (!member.reception.Has(flat)) missing.Add(flat);
   }
   PublishTo(round, worker, scope, missing.Take());

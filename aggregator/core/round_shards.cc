@@ -16,6 +16,8 @@ namespace {
 
 // The results are reduced, so a member that has staged them supplies them to those that lack them.
 void LoseResults(Round& round, const RoundScope& scope, const std::vector<uint32_t>& lost) {
+  // What was passed on there may not have arrived.
+  round.supplies.LoseRelayed();
   if (round.value.outcome != Outcome::kCommitted) return;
   for (const uint32_t flat : lost) {
     if (!round.held.Lose(flat)) continue;
@@ -25,8 +27,6 @@ void LoseResults(Round& round, const RoundScope& scope, const std::vector<uint32
       round.supplies.Want(flat, member.slot);
     }
   }
-  // What was passed on there may not have arrived.
-  round.supplies.LoseRelayed();
   AskSupply(round, scope);
 }
 

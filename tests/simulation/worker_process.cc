@@ -135,7 +135,7 @@ void WorkerProcess::SeesClose(ConnectionId id) {
   const uint32_t stream = static_cast<uint32_t>(connection.stream);
   if (streams_[stream] != id) return;
   streams_[stream].reset();
-  Step(client::StreamDown{stream});
+  Step(client::StreamDown{stream, "the connection was closed"});
 }
 
 void WorkerProcess::ConnectTimesOut(ConnectionId id) {

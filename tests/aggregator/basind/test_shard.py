@@ -219,7 +219,11 @@ class Shards(unittest.TestCase):
             "--name=s-2",
             f"--shard-token-file={tokens['worker']}",
         )
-        self.assertIn("role", wrong.await_event("coordinator_refused")["reason"])
+        refused = wrong.await_event("coordinator_refused")["reason"]
+        self.assertIn("does not allow this", refused)
+        seen = basind.await_event("peer_refused")["reason"]
+        self.assertIn("worker", seen)
+        self.assertIn("Shard", seen)
 
     def test_a_shard_needs_an_aggregator_to_ask(self) -> None:
         done = run(BASIND, "shard")
