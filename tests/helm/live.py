@@ -9,7 +9,7 @@ import tempfile
 import unittest
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ scrape_configs:
     scheme: {scheme}
     tls_config: {{ca_file: "{ca}"}}
     static_configs: [{{targets: ["{target}"]}}]
+  - job_name: basin-shard
+    scheme: {scheme}
+    tls_config: {{ca_file: "{ca}"}}
+    static_configs: [{{targets: [{shards}]}}]
 """
 
 
@@ -75,14 +79,24 @@ class Watched(unittest.TestCase):
         return self.enterContext(program(*command, log=self.log_of(name)))
 
     def watch(
-        self, target: str, rules: Path = CHART / "files/alerts.yaml", ca: Path | None = None
+        self,
+        target: str,
+        rules: Path = CHART / "files/alerts.yaml",
+        ca: Path | None = None,
+        shards: Sequence[str] = (),
     ) -> None:
-        """`ca`: the CA of the certificate of the target; without it, there is no TLS."""
+        """`ca`: the CA of the certificates of the targets; without it, there is no TLS."""
         self.prometheus = f"http://127.0.0.1:{free_port()}"
         configuration = self.folder / "prometheus.yaml"
         scheme = "http" if ca is None else "https"
         configuration.write_text(
-            CONFIGURATION.format(rules=rules, target=target, scheme=scheme, ca=ca or ""),
+            CONFIGURATION.format(
+                rules=rules,
+                target=target,
+                scheme=scheme,
+                ca=ca or "",
+                shards=", ".join(f'"{shard}"' for shard in shards),
+            ),
             encoding="utf-8",
         )
         self.scraper = self.start(

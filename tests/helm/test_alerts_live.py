@@ -36,11 +36,13 @@ class Alerts(Watched):
         super().setUp()
         self.grpc, self.http = (f"127.0.0.1:{free_port()}" for _ in range(2))
         self.basind = self.start_basind()
+        self.shard_grpc, self.shard_http = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        self.shard = self.start_shard()
         rules = self.folder / "alerts.yaml"
         rules.write_text(
             impatient((CHART / "files/alerts.yaml").read_text(encoding="utf-8")), encoding="utf-8"
         )
-        self.watch(self.http, rules)
+        self.watch(self.http, rules, shards=[self.shard_http])
         self.a, self.b = self.trainer("a"), self.trainer("b")
         for trainer in (self.a, self.b):
             trainer.say("join")
@@ -61,6 +63,20 @@ class Alerts(Watched):
         )
         log = self.log_of("basind")
         await_that(lambda: '"event":"serving"' in log.read_text(), process, log)
+        return process
+
+    def start_shard(self) -> subprocess.Popen[bytes]:
+        process = self.start(
+            "shard",
+            BASIND,
+            "shard",
+            f"--coordinator={self.grpc}",
+            "--name=shard-1",
+            f"--grpc-listen={self.shard_grpc}",
+            f"--http-listen={self.shard_http}",
+        )
+        log = self.log_of("shard")
+        await_that(lambda: '"event":"linked"' in log.read_text(), process, log)
         return process
 
     def trainer(self, name: str) -> Trainer:
@@ -94,9 +110,16 @@ class Alerts(Watched):
         self.assertIn("of 2", self.trainer("b").ask("join"))
         self.await_firing()
 
+    def test_a_lost_shard(self) -> None:
+        self.shard.kill()
+        self.await_firing("BasinShardLost")
+        self.start_shard()
+        self.await_firing()
+
     def test_an_aggregator_that_is_gone(self) -> None:
         self.basind.kill()
-        self.await_firing("BasinDown")
+        # Its shard runs, and is connected with nobody.
+        self.await_firing("BasinDown", "BasinShardLost")
         self.start_basind()
         self.await_firing()
 

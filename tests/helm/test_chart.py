@@ -1009,8 +1009,18 @@ class Notes(unittest.TestCase):
         name = "demo-basin-{}.demo-basin.training.svc:29600"
         one = self.notes("none", config=TRUSTED)
         self.assertIn(f"BASIN_ADDRESS={name.format(0)}\n", one)
+        self.assertNotIn("shard", one)
         two = self.notes("none", config=TRUSTED, replicaCount=2)
         self.assertIn(f"BASIN_ADDRESS={name.format(0)},{name.format(1)}\n", two)
+
+    def test_the_names_of_shards_are_shown(self) -> None:
+        shown = self.notes("none", config=TRUSTED, shards={"count": 2})
+        for index in range(2):
+            name = f"demo-basin-shard-{index}.demo-basin-shard.training.svc:29600"
+            self.assertIn(f"\n  {name}\n", shown)
+        without = self.notes("none", config=TRUSTED)
+        start = shown.index("The aggregator sends")
+        self.assertEqual(without, shown[:start] + shown[shown.index("To test that") :])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""compose.yaml matches basind, the client and the image. Nothing is started.
+"""compose.yaml and compose.shards.yaml match basind, the client and the image. Nothing is started.
 
 Usage: test_compose.py [BASIND]
 """
@@ -105,6 +105,84 @@ class Compose(unittest.TestCase):
             self.assertTrue(service["read_only"])
             self.assertEqual(["ALL"], service["cap_drop"])
             self.assertEqual(["no-new-privileges:true"], service["security_opt"])
+
+
+class Shards(unittest.TestCase):
+    """compose.shards.yaml, which is used together with compose.yaml."""
+
+    def setUp(self) -> None:
+        base, whole = (
+            yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))["services"]
+            for name in ("compose.yaml", "compose.shards.yaml")
+        )
+        self.aggregator: dict[str, Any] = base["aggregator"]
+        self.base_trainer: list[str] = base["trainer"]["command"]
+        self.trainer: dict[str, Any] = whole.pop("trainer")
+        self.shards: dict[str, dict[str, Any]] = whole
+
+    def test_keys(self) -> None:
+        for shard in self.shards.values():
+            self.assertLessEqual(shard.keys(), KEYS)
+        self.assertEqual({"command"}, self.trainer.keys())
+
+    def test_there_are_two_that_differ_only_in_their_name(self) -> None:
+        self.assertEqual(["shard-1", "shard-2"], list(self.shards))
+        first, second = (
+            json.dumps(shard).replace(name, "NAME") for name, shard in self.shards.items()
+        )
+        self.assertEqual(first, second)
+
+    def test_workers_and_shards_find_each_other_by_the_names_of_services(self) -> None:
+        port = ":29600"
+        self.assertIn(f"--grpc-listen=0.0.0.0{port}", self.aggregator["command"])
+        for name, shard in self.shards.items():
+            with self.subTest(name):
+                command = shard["command"]
+                self.assertEqual("shard", command[0])
+                for flag in (
+                    f"--coordinator=aggregator{port}",
+                    f"--name={name}",
+                    f"--advertise={name}{port}",
+                    f"--grpc-listen=0.0.0.0{port}",
+                ):
+                    self.assertIn(flag, command)
+                # Nothing outside of the network needs them.
+                self.assertNotIn("ports", shard)
+
+    def test_options_are_ones_of_basind(self) -> None:
+        if not BASIND:
+            self.skipTest("this build has no basind")
+        for shard in self.shards.values():
+            # check-config has no short names for the options of shards.
+            flags = [
+                re.sub(r"^--(coordinator|name|advertise)=", r"--shard-\1=", flag)
+                for flag in shard["command"][1:]
+            ]
+            done = basind("check-config", *flags)
+            self.assertEqual(0, done.returncode, done.stderr)
+            flags.remove("--grpc-insecure")
+            self.assertEqual(2, basind("check-config", *flags).returncode)
+
+    def test_they_are_what_the_aggregator_is(self) -> None:
+        for key in ("image", "build", "healthcheck", "restart", "mem_limit", "read_only"):
+            for shard in self.shards.values():
+                self.assertEqual(self.aggregator[key], shard[key], key)
+        for shard in self.shards.values():
+            self.assertEqual(["ALL"], shard["cap_drop"])
+            self.assertEqual(["no-new-privileges:true"], shard["security_opt"])
+
+    def test_the_training_is_large_enough_to_use_them(self) -> None:
+        *command, width = self.trainer["command"]
+        self.assertEqual(self.base_trainer, command)
+        (units,) = re.findall(r"^--width=(\d+)$", width)
+        parameters = 512 * int(units)
+        least = re.findall(
+            r"kLeastShare = uint64_t\{1\} << (\d+);",
+            (ROOT / "protocol/placement.h").read_text(encoding="utf-8"),
+        )
+        self.assertGreater(4 * parameters, (len(self.shards) + 1) * 2 ** int(least[0]))
+        script = (ROOT / "examples/digits.py").read_text(encoding="utf-8")
+        self.assertIn("nn.Linear(512, width)", script)
 
 
 if __name__ == "__main__":

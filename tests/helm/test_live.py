@@ -25,7 +25,8 @@ class Live(Watched):
         super().setUp()
         self.certs = self.folder / "certs"
         subprocess.run([BASINCTL, "dev-certs", self.certs], check=True, stdout=subprocess.DEVNULL)
-        grpc, http = self.start_basind()
+        grpc, http = self.start_basind("serve", "--local-listen=none", "--admin-listen=127.0.0.1:0")
+        _, shard = self.start_basind("shard", f"--coordinator={grpc}", "--name=shard-1")
         for worker in ("a", "b"):
             self.start(
                 worker,
@@ -34,18 +35,18 @@ class Live(Watched):
                 *("--fresh", "--job=digits", "--workers=2", "--rounds=1000000", "--elements=1000"),
                 *(f"--address={grpc}", f"--worker={worker}"),
             )
-        self.watch(http, ca=self.certs / "ca.crt")
+        self.watch(http, ca=self.certs / "ca.crt", shards=[shard])
 
-    def start_basind(self) -> tuple[str, str]:
+    def start_basind(self, command: str, *arguments: str) -> tuple[str, str]:
         """The addresses for workers and for Prometheus."""
-        ports = [f"--{name}-listen=127.0.0.1:0" for name in ("grpc", "http", "admin")]
+        ports = [f"--{name}-listen=127.0.0.1:0" for name in ("grpc", "http")]
         # The time until a certificate expires is on a dashboard.
         tls = [
             f"--http-tls-cert={self.certs / 'server.crt'}",
             f"--http-tls-key={self.certs / 'server.key'}",
         ]
-        process = self.start("basind", BASIND, "serve", "--local-listen=none", *ports, *tls)
-        log = self.log_of("basind")
+        process = self.start(command, BASIND, command, *arguments, *ports, *tls)
+        log = self.log_of(command)
         await_that(lambda: '"event":"serving"' in log.read_text(), process, log)
         (line,) = [line for line in log.read_text().splitlines() if '"event":"serving"' in line]
         addresses = json.loads(line)["addresses"]
