@@ -219,8 +219,8 @@ class ShardService {
     totals.push_back({"basin_result_bytes_total",
                       "Payload bytes of sent results, counted once for each receiver.",
                       look->counters.result_bytes});
-    totals.push_back({"basin_corrupt_frames_total",
-                      "Data frames with a chunk whose digest was not that claimed.",
+    totals.push_back({"basin_checksum_failures_total",
+                      "Frames whose bytes did not match their digest.",
                       look->counters.corrupt_frames});
     totals.push_back({"basin_reductions_total", "Ranges of chunks that were added up.",
                       look->counters.reductions});
