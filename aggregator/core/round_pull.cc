@@ -48,14 +48,23 @@ void PlanPull(Round& round, const RoundScope& scope) {
   for (RoundMember& member : round.roster) {
     if (!member.alive() || !member.contribution.incomplete()) continue;
     RangeBuilder discarded(scope.lane.layout);
+    RangeBuilder dropped(scope.lane.layout);  // Those of them that are parked.
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
-      if (!member.contribution.Has(flat) || in_front.Test(flat)) continue;
+      if (in_front.Test(flat)) continue;
+      if (!member.contribution.Has(flat)) {
+        // A shard was lost, so the front is further back. What is on its way beyond it would take
+        // the room of the front.
+        if (!round.attempt.AnyRedone() || !round.attempt.IsOpen(flat)) continue;
+        if (member.asked.Clear(flat)) discarded.Add(flat);
+        continue;
+      }
       if (!round.attempt.IsOpen(flat) || IsWhole(round, scope.lane.layout.TensorOf(flat), flat))
         continue;
       member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), true);
       round.attempt.Left(flat);
       member.asked.Clear(flat);
       discarded.Add(flat);
+      dropped.Add(flat);
     }
     RangeBuilder wanted(scope.lane.layout);
     for (const uint32_t flat : front) {
@@ -69,7 +78,7 @@ void PlanPull(Round& round, const RoundScope& scope) {
     UpdateBlocked(round, scope, member);
     if (pull.wanted.empty() && pull.discarded.empty()) continue;
     member.room.sent = pull.window;
-    DiscardParked(round, scope, member.incarnation, pull.discarded);
+    DiscardParked(round, scope, member.incarnation, dropped.Take());
     SendTo(scope, member, std::move(pull));
   }
 }
