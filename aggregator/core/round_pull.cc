@@ -47,13 +47,15 @@ void PlanPull(Round& round, const RoundScope& scope) {
 
   for (RoundMember& member : round.roster) {
     if (!member.alive() || !member.contribution.incomplete()) continue;
-    RangeBuilder parked(scope.lane.layout);
     RangeBuilder discarded(scope.lane.layout);
+    RangeBuilder dropped(scope.lane.layout);  // Those of them that are parked.
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
       if (in_front.Test(flat)) continue;
       if (!member.contribution.Has(flat)) {
-        // The front was here before it lost a shard. What is on its way would take the window.
-        if (round.attempt.IsOpen(flat) && member.asked.Clear(flat)) discarded.Add(flat);
+        // A shard was lost, so the front is further back. What is on its way beyond it would take
+        // the room of the front.
+        if (!round.attempt.AnyRedone() || !round.attempt.IsOpen(flat)) continue;
+        if (member.asked.Clear(flat)) discarded.Add(flat);
         continue;
       }
       if (!round.attempt.IsOpen(flat) || IsWhole(round, scope.lane.layout.TensorOf(flat), flat))
@@ -61,8 +63,8 @@ void PlanPull(Round& round, const RoundScope& scope) {
       member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), true);
       round.attempt.Left(flat);
       member.asked.Clear(flat);
-      parked.Add(flat);
       discarded.Add(flat);
+      dropped.Add(flat);
     }
     RangeBuilder wanted(scope.lane.layout);
     for (const uint32_t flat : front) {
@@ -76,7 +78,7 @@ void PlanPull(Round& round, const RoundScope& scope) {
     UpdateBlocked(round, scope, member);
     if (pull.wanted.empty() && pull.discarded.empty()) continue;
     member.room.sent = pull.window;
-    DiscardParked(round, scope, member.incarnation, parked.Take());
+    DiscardParked(round, scope, member.incarnation, dropped.Take());
     SendTo(scope, member, std::move(pull));
   }
 }

@@ -93,6 +93,8 @@ class ShardProcess {
   static uint32_t IndexOf(const std::string& endpoint);
   uint64_t held_bytes() const { return shell_.parked_bytes() + shell_.result_bytes(); }
   size_t frames() const { return shell_.frames() + waiting_.size(); }
+  // Nothing is on its way on the link.
+  bool quiet() const { return up_.empty() && down_.empty(); }
 
   bool stopped = false;
   bool slow = false;

@@ -843,7 +843,8 @@ void World::CheckEnd() {
                               " bytes after everyone has left."));
   }
   for (const auto& shard : shards_) {
-    if (!shard->alive() || shard->stopped || !shard->IsLinkedTo(process->index())) continue;
+    if (!shard->alive() || shard->stopped || !shard->quiet()) continue;
+    if (!shard->IsLinkedTo(process->index())) continue;
     if (shard->held_bytes() == 0 && shard->frames() == 0) continue;
     checker.Fail(Invariant::kBoundedBytes,
                  absl::StrCat(shard->name(), " still holds ", shard->held_bytes(), " bytes and ",
