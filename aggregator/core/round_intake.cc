@@ -265,9 +265,13 @@ void OnFrame(Round& round, const RoundScope& scope, Slot slot, const FrameReceiv
         if (shard == frame.shard) {
           OnRange(round, scope, member, part, digests, intake);
         } else {
-          // It was on its way when the placement changed.
-          intake.misplaced = true;
-          credit.refused.push_back(part);
+          // It was on its way when the placement changed, and may have come to the right one since.
+          const uint32_t base = scope.lane.layout.FirstChunk(part.tensor);
+          for (uint32_t chunk = part.first; chunk < part.first + part.count; ++chunk) {
+            const bool here = member.contribution.Has(base + chunk);
+            intake.misplaced |= !here;
+            AppendChunk(here ? credit.acked : credit.refused, part.tensor, chunk);
+          }
         }
         digests += part.count;
       });

@@ -278,6 +278,9 @@ TEST(Shards, AFrameAtAnotherShardIsRefused) {
   EXPECT_EQ(t.a.Last<Credit>().acked, (std::vector<ChunkRange>{{0, 4, 1}}));
   EXPECT_EQ(t.a.Last<Credit>().refused, (std::vector<ChunkRange>{{0, 3, 1}}));
   EXPECT_THAT(t.NoteText(NoteKind::kFrameRefused), HasSubstr("a shard that does not hold them"));
+  t.a.SendFrameTo(kCoordinatorShard, 1, {0, 3, 1});
+  t.a.SendFrameTo(t.one, 1, {0, 3, 1});
+  EXPECT_EQ(t.a.Last<Credit>().acked, (std::vector<ChunkRange>{{0, 3, 1}})) << "it is here";
 }
 
 TEST(Shards, AWorkerThatDoesNotKnowThemKeepsTheJobOnTheCoordinator) {
