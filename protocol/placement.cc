@@ -101,9 +101,9 @@ Shares::Shares(const Placement& placement, const Layout& layout, uint32_t tensor
   const bool small = bytes.total() / left.size() < placement.least_bytes;
   const uint32_t chunks = layout.FirstChunk(tensors);
   std::vector<Part> parts;
-  const auto cut = [&](std::vector<Part> taken) {
+  const auto cut = [&](const std::vector<Part>& taken) {
     if (small) {
-      for (Part part : taken) parts.push_back({part.first, part.end_at, left.front()});
+      for (const Part& part : taken) parts.push_back({part.first, part.end_at, left.front()});
     } else {
       Cut(bytes, taken, left, parts);
     }
@@ -119,7 +119,7 @@ Shares::Shares(const Placement& placement, const Layout& layout, uint32_t tensor
     const auto is_lost = [lost](const Part& part) { return part.shard == lost; };
     std::copy_if(parts.begin(), parts.end(), std::back_inserter(taken), is_lost);
     parts.erase(std::remove_if(parts.begin(), parts.end(), is_lost), parts.end());
-    cut(std::move(taken));
+    cut(taken);
     std::sort(parts.begin(), parts.end(),
               [](const Part& a, const Part& b) { return a.first < b.first; });
   }

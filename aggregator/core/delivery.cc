@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::Duration kLinger = absl::Milliseconds(10);
 
-void Append(std::map<ShardId, std::vector<FrameId>> forgotten, std::vector<Action>& actions) {
+void Append(std::map<ShardId, std::vector<FrameId>>&& forgotten, std::vector<Action>& actions) {
   for (auto& [shard, frames] : forgotten) {
     actions.push_back(ForgetFrames{std::move(frames), shard});
   }

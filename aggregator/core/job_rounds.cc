@@ -21,10 +21,9 @@ namespace {
 void SendVerdictAgain(Job& job, const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
                       RoundNumber number) {
   for (const VerdictRecord& record : lane.verdicts) {
-    if (record.round >= number)
-      SendTo(
-          job, scope, slot,
-          Verdict{index, record, job.generations.donor(), PlacementFor(job.workers[slot], lane)});
+    if (record.round < number) continue;
+    SendTo(job, scope, slot,
+           Verdict{index, record, job.generations.donor(), PlacementFor(job.workers[slot], lane)});
   }
   if (lane.verdicts.empty() || number < lane.verdicts.front().round) {
     RejectMessage(job, scope, slot, ErrorCode::kStale,

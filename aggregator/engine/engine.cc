@@ -307,8 +307,8 @@ StreamId Engine::OpenStream(SessionToken token) {
 }
 
 void Engine::OnFrame(StreamId stream, IncomingFrame frame) {
-  Post(stream, [stream, frame = std::move(frame)](Runner& runner, absl::Time now) mutable {
-    runner.FrameReceived(stream, std::move(frame), now);
+  Post(stream, [stream, frame = std::move(frame)](Runner& runner, absl::Time now) {
+    runner.FrameReceived(stream, frame, now);
   });
 }
 

@@ -131,7 +131,7 @@ void RemoteShards::Put(ShardId shard, CloseStream close) {
 
 void RemoteShards::Put(ShardId shard, SendFrame send) {
   send.stream = There(send.stream);
-  if (send.stream != 0) DoAt(shard, std::move(send));
+  if (send.stream != 0) DoAt(shard, send);
 }
 
 void RemoteShards::Put(ShardId shard, Reduce reduce) {

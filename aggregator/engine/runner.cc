@@ -84,7 +84,7 @@ void Runner::BatchReceived(SessionId session, Batch&& batch, absl::Time now) {
     MessageReceived(session, std::move(message), bytes, now);
   }
   if (batch.frame_bytes == 0) return;
-  for (auto& [stream, frame] : batch.frames) FrameReceived(stream, std::move(frame), now);
+  for (const auto& [stream, frame] : batch.frames) FrameReceived(stream, frame, now);
   transport().Consumed(session, batch.frame_bytes);
 }
 
@@ -94,7 +94,7 @@ void Runner::StreamOpened(StreamId stream, SessionToken token, absl::Time now) {
   Step(basin::aggregator::StreamOpened{stream, token, kCoordinatorShard}, now);
 }
 
-void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now) {
+void Runner::FrameReceived(StreamId stream, const IncomingFrame& frame, absl::Time now) {
   const ByteRunner::Origin* const origin = bytes_.OriginOf(stream);
   if (origin == nullptr) return;
   const absl::StatusOr<ByteRunner::Arrival> arrival = bytes_.Arrived(*origin, frame);

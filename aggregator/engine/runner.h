@@ -78,7 +78,7 @@ class Runner {
   // The session stream has ended. Its data streams end on their own.
   void SessionEnded(SessionClosed closed, absl::Time now);
   void StreamOpened(StreamId stream, SessionToken token, absl::Time now);
-  void FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now);
+  void FrameReceived(StreamId stream, const IncomingFrame& frame, absl::Time now);
   void StreamClosed(StreamId stream, absl::Time now);
   void Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now);
   void Saved(const StateSaved& saved, absl::Time now);

@@ -186,7 +186,7 @@ class EtcdClient::Member {
   grpc::Status Ask(Method<Request, Response> method, const Request& request, Response& response,
                    absl::Duration timeout) {
     const gpr_timespec until = After(timeout);
-    const grpc::Status status = AskOnce(method, request, response, until);
+    grpc::Status status = AskOnce(method, request, response, until);
     if (status.ok() || user_path_.empty() || !WantsLogin(status)) return status;
     token_.clear();
     return AskOnce(method, request, response, until);
@@ -202,7 +202,7 @@ class EtcdClient::Member {
   grpc::Status AskOnce(Method<Request, Response> method, const Request& request, Response& response,
                        gpr_timespec until) {
     if (token_.empty() && !user_path_.empty()) {
-      if (const grpc::Status in = LogIn(until); !in.ok()) return in;
+      if (grpc::Status in = LogIn(until); !in.ok()) return in;
     }
     grpc::ClientContext context;
     Prepare(context, until);
@@ -224,7 +224,7 @@ class EtcdClient::Member {
     grpc::ClientContext context;
     Prepare(context, until);
     pb::AuthenticateResponse response;
-    const grpc::Status status = auth_->Authenticate(&context, *user, &response);
+    grpc::Status status = auth_->Authenticate(&context, *user, &response);
     if (status.ok()) token_ = response.token();
     return status;
   }
