@@ -902,7 +902,7 @@ TEST(AdminServerTest, Fault_S2_EachCallIsAnsweredAsTheTableOfRolesSays) {
     if (context.GetServerInitialMetadata().count(kLastEventMetadata) > 0) context.TryCancel();
     aggregator.status = FromGrpc(reader->Finish());
   });
-  EXPECT_EQ(kRpcs - 2, cells) << "all but those of workers";
+  EXPECT_EQ(kRpcs - 3, cells) << "all but those of workers and shards";
 }
 
 // Grants with a token each, which is the role, the jobs and the name.
