@@ -111,11 +111,8 @@ class StandbyByEtcd(test_standby.Standby):
         self.how = [f"--standby-etcd-user-file={password}"]
         leader = self.candidate()
         # An etcd on a busy machine may not answer in time at first.
-        count = 1
-        leader.await_more("authority_away", count)
-        while "standby.etcd_user_file" not in leader.find("authority_away")[-1]["reason"]:
-            count += 1
-            leader.await_more("authority_away", count)
+        while "standby.etcd_user_file" not in leader.await_event("authority_away")["reason"]:
+            pass
         password.write_text("basin:secret", encoding="utf-8")
         leader.await_event("leads")
         # A start forgets the tokens of logins.
