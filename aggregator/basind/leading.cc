@@ -2,10 +2,7 @@
 
 #include "aggregator/basind/leading.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <random>
 #include <utility>
@@ -13,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "aggregator/basind/process.h"
 #include "aggregator/core/term.h"
 #include "aggregator/leadership/etcd/etcd_authority.h"
 #include "aggregator/leadership/file_authority.h"
@@ -27,9 +25,7 @@ constexpr char kTriesOthers[] = "The worker tries its other addresses by itself.
 
 // As no other process is called: its host, and a random number.
 std::string NewHolder() {
-  std::array<char, 64> host = {};
-  gethostname(host.data(), host.size() - 1);
-  std::string name(host.data());
+  std::string name = HostName();
   std::replace_if(
       name.begin(), name.end(),
       [](unsigned char c) { return !absl::ascii_isalnum(c) && c != '-' && c != '.'; }, '-');

@@ -74,19 +74,18 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
   return totals;
 }
 
-HttpPage Live(Engine& engine, absl::Duration within) {
-  const absl::Duration delay = ProbeLoop(engine);
+}  // namespace
+
+HttpPage LivePage(absl::Duration delay, absl::Duration within) {
   if (delay <= within) return {200, "text/plain; charset=utf-8", "ok\n"};
   return {503, "text/plain; charset=utf-8",
           absl::StrCat("The event loop has not answered for ", ShowDuration(delay), ".\n")};
 }
 
-HttpPage Ready(const absl::Status& ready) {
+HttpPage ReadyPage(const absl::Status& ready) {
   if (ready.ok()) return {200, "text/plain; charset=utf-8", "ok\n"};
   return {503, "text/plain; charset=utf-8", absl::StrCat(ready.message(), "\n")};
 }
-
-}  // namespace
 
 std::vector<Total> TotalsOfTransport(const TransportCounters& counters) {
   std::vector<Total> totals = {
@@ -137,9 +136,9 @@ absl::Duration ProbeLoop(Engine& engine) {
 
 HttpServer::Pages ProbesOf(const PageSources& sources) {
   HttpServer::Pages probes;
-  probes["/livez"] = [sources] { return Live(sources.engine, sources.live_within); };
-  probes["/readyz"] = [sources] { return Ready(sources.ready()); };
-  probes["/standbyz"] = [sources] { return Ready(sources.standby()); };
+  probes["/livez"] = [sources] { return LivePage(ProbeLoop(sources.engine), sources.live_within); };
+  probes["/readyz"] = [sources] { return ReadyPage(sources.ready()); };
+  probes["/standbyz"] = [sources] { return ReadyPage(sources.standby()); };
   return probes;
 }
 

@@ -56,6 +56,11 @@ std::vector<Total> TotalsOfTransport(const TransportCounters& counters);
 // call, because each gives it something to do.
 absl::Duration ProbeLoop(Engine& engine);
 
+// That of /livez: whether the event loop, which has not answered for `delay`, is late.
+HttpPage LivePage(absl::Duration delay, absl::Duration within);
+// That of /readyz.
+HttpPage ReadyPage(const absl::Status& ready);
+
 HttpServer::Pages ProbesOf(const PageSources& sources);
 HttpServer::Pages PagesOf(const PageSources& sources);
 

@@ -41,6 +41,12 @@ DeviceSource CudaDevices() {
           accelerator::LeaveCudaDevices};
 }
 
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) return "";
+  return name;
+}
+
 std::string WithPort(const std::string& text, int port) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   return address.ok() ? ToString({address->host, static_cast<uint16_t>(port)}) : text;

@@ -26,6 +26,9 @@ void Report(Log& log, LogLevel level, const char* event, const std::string& reas
 
 DeviceSource CudaDevices();
 
+// Empty if it cannot be had.
+std::string HostName();
+
 // The address with this port.
 std::string WithPort(const std::string& text, int port);
 

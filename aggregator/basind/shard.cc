@@ -3,7 +3,6 @@
 #include "aggregator/basind/shard.h"
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -30,7 +29,6 @@
 #include "aggregator/telemetry/metrics.h"
 #include "aggregator/telemetry/refusal_log.h"
 #include "aggregator/text/address.h"
-#include "aggregator/text/units.h"
 #include "aggregator/transport/grpc_log.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
@@ -42,12 +40,6 @@ namespace basin::aggregator {
 namespace {
 
 constexpr std::chrono::seconds kLookTimeout{2};
-
-std::string HostName() {
-  char name[256] = {};
-  if (gethostname(name, sizeof(name) - 1) != 0) return "";
-  return name;
-}
 
 // That of the host in the form of a label, unless one is given.
 absl::StatusOr<std::string> NameOf(const ShardSettings& settings) {
@@ -238,17 +230,10 @@ class ShardService {
     HttpServer::Pages probes;
     probes["/livez"] = [this] {
       engine_.Inspect([](const ShardSnapshot&) {});
-      const absl::Duration delay = engine_.InboxDelay();
-      if (delay <= settings_.live_within) return HttpPage{200, "text/plain; charset=utf-8", "ok\n"};
-      return HttpPage{
-          503, "text/plain; charset=utf-8",
-          absl::StrCat("The event loop has not answered for ", ShowDuration(delay), ".\n")};
+      return LivePage(engine_.InboxDelay(), settings_.live_within);
     };
     probes["/readyz"] = [this] {
-      const absl::Status ready =
-          stopping_ ? absl::UnavailableError("The shard is stopping.") : link_.view();
-      return HttpPage{ready.ok() ? 200 : 503, "text/plain; charset=utf-8",
-                      ready.ok() ? "ok\n" : absl::StrCat(ready.message(), "\n")};
+      return ReadyPage(stopping_ ? absl::UnavailableError("The shard is stopping.") : link_.view());
     };
     HttpServer::Pages pages;
     pages["/metrics"] = [this] {

@@ -185,28 +185,24 @@ ReduceDone DecodeEvent(const v1::ShardReduceDone& in, Checker& checker) {
   return out;
 }
 
+template <typename In>
+ShardEvent DecodeEventIn(const char* field, const In& in, Checker& checker) {
+  const Checker::Scope scope(checker, field);
+  return DecodeEvent(in, checker);
+}
+
 ShardEvent DecodeAnyEvent(const v1::ShardEvent& in, Checker& checker) {
   switch (in.event_case()) {
-    case v1::ShardEvent::kStreamOpened: {
-      const Checker::Scope scope(checker, "stream_opened");
-      return DecodeEvent(in.stream_opened(), checker);
-    }
-    case v1::ShardEvent::kStreamLost: {
-      const Checker::Scope scope(checker, "stream_lost");
-      return DecodeEvent(in.stream_lost(), checker);
-    }
-    case v1::ShardEvent::kFrameReceived: {
-      const Checker::Scope scope(checker, "frame_received");
-      return DecodeEvent(in.frame_received(), checker);
-    }
-    case v1::ShardEvent::kFrameUnknown: {
-      const Checker::Scope scope(checker, "frame_unknown");
-      return DecodeEvent(in.frame_unknown(), checker);
-    }
-    case v1::ShardEvent::kReduceDone: {
-      const Checker::Scope scope(checker, "reduce_done");
-      return DecodeEvent(in.reduce_done(), checker);
-    }
+    case v1::ShardEvent::kStreamOpened:
+      return DecodeEventIn("stream_opened", in.stream_opened(), checker);
+    case v1::ShardEvent::kStreamLost:
+      return DecodeEventIn("stream_lost", in.stream_lost(), checker);
+    case v1::ShardEvent::kFrameReceived:
+      return DecodeEventIn("frame_received", in.frame_received(), checker);
+    case v1::ShardEvent::kFrameUnknown:
+      return DecodeEventIn("frame_unknown", in.frame_unknown(), checker);
+    case v1::ShardEvent::kReduceDone:
+      return DecodeEventIn("reduce_done", in.reduce_done(), checker);
     case v1::ShardEvent::EVENT_NOT_SET:
       break;
   }
@@ -450,7 +446,7 @@ ShardAction DecodeAnyAction(const v1::ShardAction& in, Checker& checker) {
 
 // ---- lists that are too long for one message
 
-// Of a list of tensors, chunk ranges or frames: so many are far below a message.
+// So many tensors, chunk ranges or frames of a list are far below a message.
 constexpr size_t kPartEntries = 2048;
 // What a message has before another one is begun. Small against a connection's window.
 constexpr size_t kTargetBytes = kPieceBytes;
