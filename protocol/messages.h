@@ -360,7 +360,7 @@ struct StartRound {
   RoundNumber round = 0;
   uint64_t chain = 0;             // After round - 1: the start of the joiner's history.
   SampleProgress committed = {};  // After round - 1.
-  RoundPlacement placement = {};  // Of that round.
+  RoundPlacement placement = {};  // For that round.
   auto Fields() const { return std::tie(lane, index, round, chain, committed, placement); }
 };
 
@@ -389,7 +389,7 @@ struct LaneLayout {
   SharedList<TensorSpec> tensors;
   RoundNumber round = 0;  // The lane's next or open round.
   uint64_t window = 0;
-  RoundPlacement placement = {};  // Of that round.
+  RoundPlacement placement = {};  // For that round.
   auto Fields() const {
     return std::tie(lane, name, kind, first, tensors, round, window, placement);
   }
@@ -492,7 +492,7 @@ struct Verdict {
   LaneIndex lane = 0;
   VerdictRecord record;
   std::optional<WorkerId> donor;  // Serves the state to members that join with this verdict.
-  RoundPlacement placement = {};  // Of the round that follows.
+  RoundPlacement placement = {};  // For the round that follows.
   auto Fields() const { return std::tie(lane, record, donor, placement); }
 };
 

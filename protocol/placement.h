@@ -112,7 +112,7 @@ class Shares {
     auto Fields() const { return std::tie(end_at, shard); }
   };
 
-  std::vector<Run> runs_;  // Of the first tensors; in order.
+  std::vector<Run> runs_;  // Those of the first tensors; in order.
   // For the tensors after these: the list, and what is left after each loss.
   std::vector<std::vector<ShardId>> dealt_;
   ShardId home_ = kCoordinatorShard;

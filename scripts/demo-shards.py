@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT / "client/python"))
 from basin import programs  # noqa: E402 - found by the line before
 
 SCRIPT = ROOT / "examples/digits.py"
-# Of the hidden layer, for each process that holds gradients: 1.3 MB of parameters. With less than
-# 1 MiB for each, all of them would stay with the aggregator.
+# That of the hidden layer, for each process that holds gradients: 1.3 MB of parameters. With less
+# than 1 MiB for each, all of them would stay with the aggregator.
 WIDTH_FOR_EACH = 640
 # For a basind to serve, or to notice another one. It takes a fraction of a second.
 PATIENCE = 60.0

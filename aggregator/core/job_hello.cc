@@ -484,7 +484,7 @@ void Admit(Job& job, const JobScope& scope, SessionId session, const Hello& hell
           absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
   worker.lets_go = (hello.features & kFeatureLetGo) != 0;
   worker.knows_placement = (hello.features & kFeaturePlacement) != 0;
-  worker.unreachable.clear();  // Of its earlier session; it says so again.
+  worker.unreachable.clear();  // Its earlier session said them; it says so again.
   ReviewPlacement(job, scope, slot);
   WelcomeWorker(job, scope, slot, hello);
   if (reconnects) CorrectSamples(job, scope, slot, hello);

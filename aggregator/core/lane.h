@@ -59,7 +59,7 @@ struct Lane {
   SampleLedger ledger;                                  // For the samples of its rounds.
   TargetBatch batch;                                    // That of its next round.
   OptimizerNumbers optimizers;                          // Those of the open round.
-  RoundPlacement placement;                             // Of its open or next round.
+  RoundPlacement placement;                             // That of its open or next round.
   Shares shares;                                        // Where that has the chunks.
   std::optional<Round> round;
   absl::Time last_used;

@@ -192,7 +192,7 @@ class ByteRunner {
   Held<Payloads> held_;
   std::map<std::pair<JobId, LaneIndex>, LaneMemory> memory_;
 
-  // Of the action in progress.
+  // For the action in progress.
   absl::Time now_;
   const Payloads::Arrived* arrived_ = nullptr;
 };

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A shard's connection with its coordinator: opened, opened again with backoff when it ends, and
-// read. Of several coordinators one leads; the next one is tried when one refuses.
+// read. One of several coordinators leads; the next one is tried when one refuses.
 //
 // Thread contract: Start and Stop from one thread, one after the other; everything else from any
 // thread. The listener is called from threads of gRPC and from that of the link, one call at a
@@ -33,7 +33,7 @@ struct LinkOptions {
   std::string token_file;
   GrpcSettings grpc;
   ShardHello hello;
-  // Of events that wait to be sent. More, and the connection ends.
+  // Events that wait to be sent have at most this much. More, and the connection ends.
   uint64_t most_waiting_bytes = uint64_t{256} << 20;
   // Doubles from the least to the most, with each attempt in vain.
   absl::Duration least_backoff = absl::Milliseconds(100);

@@ -134,7 +134,7 @@ class ShardEngine : public StreamSink, public CoordinatorLink::Listener {
   ShardId shard_ = 0;
   uint64_t link_ = 0;    // The present connection, or the last one.
   uint64_t links_ = 0;   // How many there were.
-  ByteCounters before_;  // Of the links before this one.
+  ByteCounters before_;  // Those of the links before this one.
   FairQueue<Posted> queue_;
   std::vector<Posted> taken_;
 };

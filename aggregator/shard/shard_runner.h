@@ -88,7 +88,7 @@ class ShardRunner {
   absl::Status Do(const EndJob& end, const Payloads::Arrived* arrived, absl::Time now);
 
   const ShardDependencies dependencies_;
-  std::map<JobId, JobName> names_;  // Of jobs that have streams here.
+  std::map<JobId, JobName> names_;  // Those of jobs that have streams here.
   std::map<StreamId, bool> streams_;
   ByteRunner bytes_;
   std::map<ShardFrame, Unanswered> frames_;

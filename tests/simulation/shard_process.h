@@ -116,7 +116,7 @@ class ShardProcess {
   bool alive_ = false;
   std::optional<uint32_t> link_;  // The aggregator at its other end.
   ShardId id_ = 0;
-  uint32_t generation_ = 0;  // Of the link.
+  uint32_t generation_ = 0;  // That of the link.
   std::deque<ToShard> down_;
   std::deque<FromShard> up_;
   SimTime last_down_ = 0;

@@ -60,7 +60,7 @@ class DeliveryModel {
 
   std::map<aggregator::SessionId, Session> sessions_;
   std::map<aggregator::FrameId, Result> results_;
-  std::map<aggregator::StreamId, ShardId> ends_at_;  // Of the streams that are accepted.
+  std::map<aggregator::StreamId, ShardId> ends_at_;  // For the streams that are accepted.
   uint32_t closed_ = 0;                              // Sessions that linger.
   bool stream_lost_ = false;                         // Since the last check.
 };

@@ -42,7 +42,7 @@ absl::Status CheckEtcdPlace(const EtcdPlace& place);
 
 struct EtcdValue {
   std::string value;
-  int64_t revision = 0;  // Of etcd, when it was written.
+  int64_t revision = 0;  // That of etcd when it was written.
 };
 
 class EtcdClient {

@@ -139,7 +139,7 @@ class TestWorker {
     Ballot result_ballot;
     Results results;
     std::map<RoundNumber, Results> delivered;
-    RoundPlacement placement;  // Of the next round.
+    RoundPlacement placement;  // For the next round.
     RoundNumber next() const { return last + 1; }
   };
   SessionId session = 0;  // 0: not connected.

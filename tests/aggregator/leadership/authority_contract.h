@@ -4,7 +4,7 @@
 // of authority joins with a class that makes some for one record:
 //
 //   class Place {
-//     std::unique_ptr<Authority> Open(const std::string& holder);  // Of another process.
+//     std::unique_ptr<Authority> Open(const std::string& holder);  // As another process.
 //     void Lose();                                   // Somebody removes the record.
 //     void GoAway();                                 // No request is carried out from now on.
 //     void Disturb();                                // Anything may happen to requests from now

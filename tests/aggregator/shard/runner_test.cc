@@ -272,7 +272,7 @@ TEST_F(ShardRunnerTest, AStreamThatIsLostBeforeItIsAcceptedIsNotAccepted) {
   EXPECT_EQ(Next<StreamLost>().stream, 5u);
   ASSERT_TRUE(Step({ShardAcceptStream{{5, 70, kJobId}, "job"}}).ok());
   EXPECT_TRUE(runner_.streams().empty());
-  // Nor is the loss of a stream reported that the coordinator has closed.
+  // The loss of a stream that the coordinator has closed is not reported, either.
   OpenStream(6, 70);
   ASSERT_TRUE(Step({CloseStream{6, absl::OkStatus()}}).ok());
   runner_.StreamClosed(6);

@@ -218,7 +218,7 @@ class Monkey {
     layout.placement = SomeRoundPlacement(worker);
     return layout;
   }
-  // Of the shards 0 to 3, some of which are lost.
+  // It names some of the shards 0 to 3, and some of these are lost.
   Placement SomePlacement() {
     Placement placement{1 + Pick(3), 1 + Pick(2) * kChunkBytes, {PlacedShard{}}, {}};
     if (Pick(4) == 0) placement.shards.clear();
@@ -296,7 +296,7 @@ void CheckActions(const Client& before, const Harness& worker, const Actions& ac
 TEST(MonkeyTest, NothingBreaksTheClient) {
   uint64_t delivered = 0;
   uint64_t sent = 0;
-  uint64_t elsewhere = 0;  // Of these, to shards beside the coordinator's own.
+  uint64_t elsewhere = 0;  // Those of them to shards beside the coordinator's own.
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Monkey monkey(seed);
