@@ -362,12 +362,16 @@ void RegisterAll() {
        [](size_t, uint64_t number) {
          return LetGo{0, number};
        }},
+      {"ShardUnreachable",
+       [](size_t, uint64_t) {
+         return ShardUnreachable{1, "flood"};
+       }},
       {"Abandon", [](size_t, uint64_t) { return Abandon{}; }},
       {"Finished", [](size_t, uint64_t) { return Finished{}; }},
       {"Leave", [](size_t, uint64_t) { return Leave{}; }},
       {"Hello", [](size_t source, uint64_t number) { return HelloOf(source, 1000 + number); }},
   };
-  static_assert(std::variant_size_v<ToAggregator> == 22, "each kind of message has a flood above");
+  static_assert(std::variant_size_v<ToAggregator> == 23, "each kind of message has a flood above");
   for (const auto& [name, make] : floods) {
     benchmark::RegisterBenchmark(absl::StrCat("RoundBeside/", name).c_str(), RoundBeside, make)
         ->Unit(benchmark::kMillisecond)
