@@ -12,6 +12,9 @@ not wait while it loads. `after` is the median step with three: on few cores, th
 cores makes steps longer, too. The last lines say what the two did in the median step and in each of
 these.
 
+With --apart the third process has the lowest priority, so that it costs the two about as much as
+one on a machine of its own, except for memory.
+
 With --bystander nobody joins. The third process only does beside the two what a joiner has to do
 at least: it copies a state of this size into fresh memory, takes its SHA-256, and makes two steps
 of the optimizer. How long their next three steps become is then a matter of the cores alone.
@@ -26,6 +29,7 @@ import argparse
 import contextlib
 import functools
 import hashlib
+import os
 import statistics
 import sys
 import tempfile
@@ -55,6 +59,7 @@ def train(
     catch_up: bool,
     rounds: int,
     bystander: bool,
+    apart: bool,
 ) -> tuple[list[tuple[float, int, bool, dict[str, float]]], float]:
     """The seconds of each step, with the workers, whether the third has contributed, and the
     seconds of its parts; and the bytes of the state."""
@@ -99,6 +104,8 @@ def train(
         loss.backward()
         parts["backward"] = time.perf_counter() - began - device_ms / 1000 - parts["forward"]
 
+    if rank == 2 and apart:
+        os.nice(19)
     if rank == 2:
         run()
         jobs.hear(Path(folder) / "go")
@@ -155,6 +162,7 @@ def main() -> None:
     parser.add_argument("--catch-up", action="store_true", help="the others do not wait")
     parser.add_argument("--rounds", type=int, default=8, help="that the third may be behind (8)")
     parser.add_argument("--bystander", action="store_true", help="the third does not join")
+    parser.add_argument("--apart", action="store_true", help="the third takes no cores from others")
     options = parser.parse_args()
     jobs.PATIENCE = 600.0
     job = jobs.Jobs(options.basind, options.library)
@@ -163,7 +171,13 @@ def main() -> None:
             jobs.make_events(folder, ("go",), kept)
             given = (
                 *(folder, options.megabytes, options.trained / 100),
-                *(options.device_ms, options.catch_up, options.rounds, options.bystander),
+                *(
+                    options.device_ms,
+                    options.catch_up,
+                    options.rounds,
+                    options.bystander,
+                    options.apart,
+                ),
             )
             numbers: Any = {"BASIN_START_WORKERS": "2", "BASIN_MIN_WORKERS": "2"}
             outcomes = job.run(train, 3, *given, **numbers)

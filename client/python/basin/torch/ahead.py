@@ -19,12 +19,13 @@ import torch
 
 from basin.errors import Error, FailedPrecondition, Paused, RoundAborted
 from basin.spec import RoundSpec
-from basin.torch import raw, tensors
+from basin.torch import priority, raw, tensors
 from basin.worker import Result, Worker, logger
 
 _MASK = (1 << 64) - 1
-# So many bytes are touched before Room looks whether it is to stop.
-_TOUCHED_BYTES = 1 << 24
+# So many bytes are touched before Room looks whether it is to stop. The kernel keeps a lock of the
+# process meanwhile, and the thread may lose its processor, so it is little.
+_TOUCHED_BYTES = 1 << 18
 # Copies begin at multiples of so many bytes.
 _ALIGNMENT = 64
 
@@ -176,7 +177,7 @@ class Ahead:
 class Room:
     """Memory for copies. Another thread touches its pages before the copies are made, because the
     first touch takes several times as long as the copy, and the step of the optimizer waits for
-    the copies.
+    the copies. It only takes time of processors that is left by the step before.
 
     size: bytes, for all of the copies
     """
@@ -203,6 +204,7 @@ class Room:
         return self._memory[begin : begin + size]
 
     def _touch(self) -> None:
+        priority.lower()
         address, size = self._memory.data_ptr(), self._memory.numel()
         for begin in range(0, size, _TOUCHED_BYTES):
             if self._is_needed:

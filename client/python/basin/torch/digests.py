@@ -6,8 +6,8 @@ evicted and joins again often has what the others have: all of it if the job was
 and otherwise what is not trained. A checksum is not enough here: two contents of one digest are
 never compared again, so it is SHA-256.
 
-Threads. A Digests computes in threads of its own, in which it also publishes; close() waits for
-them. Known has no thread.
+Threads. A Digests computes in threads of its own with the lowest priority, and publishes in another
+one; close() waits for them. Known has no thread.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from basin.torch import raw
+from basin.torch import priority, raw
 from basin.worker import logger
 
 BYTES = 32  # Each digest has so many.
@@ -35,9 +35,11 @@ class _Closed(Exception):
 
 
 def of_all(
-    contents: Sequence[Content], closes: Callable[[], bool] = lambda: False
+    contents: Sequence[Content],
+    closes: Callable[[], bool] = lambda: False,
+    prepare: Callable[[], None] | None = None,
 ) -> Sequence[bytes]:
-    """The digest of each."""
+    """The digest of each. Every thread calls prepare() first."""
 
     def digest(content: Content) -> bytes:
         made = hashlib.sha256(usedforsecurity=False)
@@ -49,14 +51,18 @@ def of_all(
             made.update(view[at : at + _BLOCK])
         return made.digest()
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(_THREADS, initializer=prepare) as pool:
         return list(pool.map(digest, contents))
 
 
-def in_a_row(contents: Sequence[Content], closes: Callable[[], bool] = lambda: False) -> bytes:
+def in_a_row(
+    contents: Sequence[Content],
+    closes: Callable[[], bool] = lambda: False,
+    prepare: Callable[[], None] | None = None,
+) -> bytes:
     """The digests of all, one after another. If that fails, they are random and equal nothing."""
     try:
-        return b"".join(of_all(contents, closes))
+        return b"".join(of_all(contents, closes, prepare))
     except _Closed:
         raise
     except Exception as error:
@@ -82,7 +88,7 @@ class Digests:
 
     def _run(self) -> None:
         try:
-            made = in_a_row(self._contents, lambda: self._closes)
+            made = in_a_row(self._contents, lambda: self._closes, priority.lower)
         except _Closed:
             return
         try:
