@@ -43,6 +43,7 @@ std::string Pattern(size_t size, uint32_t seed) {
   return bytes;
 }
 
+// The payload of what it returns is in `message`.
 wire::DecodedFrame Decode(const std::string& message) {
   const std::string_view piece = message;
   absl::StatusOr<wire::DecodedFrame> decoded = wire::DecodeFrame({&piece, 1});
@@ -509,7 +510,8 @@ TEST(GrpcStream, OneToAnotherShardGoesThereAndItsSmallFramesStayOnIt) {
   const auto payload = std::make_shared<OwnPayload>(small);
   ASSERT_TRUE(channel->Send(Contribution(0, {{payload, 0, small.size()}})).ok());
   connector.Flush();
-  const wire::DecodedFrame frame = Decode(call->AwaitMessage());
+  const std::string message = call->AwaitMessage();
+  const wire::DecodedFrame frame = Decode(message);
   EXPECT_EQ(frame.sequence, 1u);
   EXPECT_EQ(Joined(frame.payload), small);
 }
