@@ -1,6 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Renders the chart with the real Helm."""
 
+import functools
 import json
 import subprocess
 import tempfile
@@ -8,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-from tools import CHART, tool
+from tools import CHART, load_all, tool
 
 Values = dict[str, Any]
 Manifest = dict[str, Any]
@@ -194,17 +194,25 @@ def helm(version: str, command: list[str], values: Values) -> subprocess.Complet
         )
 
 
-def template(version: str, values: Values) -> subprocess.CompletedProcess[str]:
+@functools.cache
+def _template(version: str, values: str) -> subprocess.CompletedProcess[str]:
     command = ["template", RELEASE, str(CHART), f"--namespace={NAMESPACE}"]
     # Helm 3.10 would assume a cluster of its own age.
-    return helm(version, [*command, "--kube-version=1.31.0"], values)
+    return helm(version, [*command, "--kube-version=1.31.0"], json.loads(values))
+
+
+def template(version: str, values: Values) -> subprocess.CompletedProcess[str]:
+    """What `helm template` prints. Tests of one program that need it for the same values share it,
+    because it does not depend on anything else."""
+    return _template(version, json.dumps(values))
 
 
 def render(version: str, values: Values) -> list[Manifest]:
+    """The manifests, which the caller may change."""
     done = template(version, values)
     if done.returncode != 0:
         raise AssertionError(done.stderr)
-    return [document for document in yaml.safe_load_all(done.stdout) if document is not None]
+    return [document for document in load_all(done.stdout) if document is not None]
 
 
 def shards(manifests: list[Manifest]) -> list[Manifest]:

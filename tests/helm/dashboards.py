@@ -1,6 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """The dashboards' queries to Prometheus."""
 
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -42,9 +43,10 @@ def metrics_in(query: str) -> set[str]:
     return set(re.findall(_METRIC, re.sub(r"\{[^}]*\}|\bby \([^)]*\)", "", query)))
 
 
-def exported_metrics() -> set[str]:
+@functools.cache
+def exported_metrics() -> frozenset[str]:
     """The names of all of basind's metrics, with those that a histogram adds."""
     names: set[str] = set()
     for source in sorted(file for folder in _EXPORTERS for file in folder.rglob("*.cc")):
         names |= set(re.findall(f'"({_METRIC})"', source.read_text(encoding="utf-8")))
-    return names | {name + suffix for name in names for suffix in _OF_A_HISTOGRAM}
+    return frozenset(names | {name + suffix for name in names for suffix in _OF_A_HISTOGRAM})

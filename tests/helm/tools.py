@@ -2,7 +2,11 @@
 """The tools that scripts/setup.sh installs in .cache/tools."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / ".cache" / "tools"
@@ -15,6 +19,11 @@ SKIPPED = 77
 def tool(name: str) -> str:
     """Path of "helm-3", "helm-4", "promtool" or "prometheus"."""
     return str(TOOLS / "bin" / name)
+
+
+def load_all(text: str) -> Iterator[Any]:
+    """The documents of a YAML file, read by libyaml, which takes a tenth of the time."""
+    return yaml.load_all(text, yaml.CSafeLoader)
 
 
 def require(*names: str) -> None:

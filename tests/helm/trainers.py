@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-from tools import ROOT
+from tools import ROOT, load_all
 
 Manifest = dict[str, Any]
 
@@ -37,7 +36,7 @@ def at(document: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def documents(file: Path) -> list[Manifest]:
-    return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    return list(load_all(file.read_text(encoding="utf-8")))
 
 
 def kind_of(manifest: Manifest) -> tuple[str, str]:

@@ -1,8 +1,11 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Jobs of real worker processes with a real aggregator.
 
-The processes are started once per test program and reused, because importing torch takes
-long; each job has its own name. A test passes the same function of its module to each process.
+The processes are started once per test program and reused, and are forks of the program, because
+importing torch takes long; each job has its own name. A test passes the same function of its module
+to each process.
+
+A program whose arguments begin with BASIND LIBBASIN ends with a call of main().
 """
 
 import contextlib
@@ -17,9 +20,11 @@ import threading
 import traceback
 import unittest
 from collections.abc import Callable, Collection, Iterator
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 # Longer than anything here takes on a busy machine; a test that reaches it has failed.
 PATIENCE = 120.0
@@ -193,13 +198,54 @@ def _serve(connection: Connection) -> None:
         connection.send(outcome)
 
 
+def _start_server() -> None:
+    """Starts the process that forks workers. It is a fork of this process, not a new interpreter,
+    which would import everything once more."""
+
+    def fork(_executable: bytes, arguments: list[str], given: Collection[int]) -> int:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if (pid := os.fork()) != 0:
+            return pid
+        try:
+            instead.stop()
+            # As in a new process, only these descriptors are open. While another one is, the end of
+            # this test would not be noticed.
+            kept = sorted({0, 1, 2, *given})
+            for below, above in zip(kept, [*kept[1:], os.sysconf("SC_OPEN_MAX")]):
+                os.closerange(below + 1, above)
+            exec(arguments[-1], {})
+        except SystemExit:
+            pass
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+
+    resource_tracker.ensure_running()
+    instead = mock.patch("multiprocessing.util.spawnv_passfds", fork)
+    instead.start()
+    try:
+        forkserver.ensure_running()
+    finally:
+        instead.stop()
+
+
 def fork_context() -> multiprocessing.context.ForkServerContext:
-    """Forks the workers from a process that has imported this program, and thus torch, once."""
+    """Forks the workers from a copy of this process, as it is at the first call.
+    REQUIRES: this process has no threads then, because a fork has none of them."""
     context = multiprocessing.get_context("forkserver")
     # basin.torch imports it, too, and this takes as long as torch itself.
-    later = ["torch._dynamo"] if "torch" in sys.modules else []
-    context.set_forkserver_preload(["__main__", *later])
+    context.set_forkserver_preload(["torch._dynamo"] if "torch" in sys.modules else [])
+    _start_server()
     return context
+
+
+def main() -> None:
+    """Runs the tests of this program. What follows BASIND LIBBASIN names some of them."""
+    os.environ["BASIN_LIBRARY"] = sys.argv[2]
+    fork_context()
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
 
 
 class _Process:

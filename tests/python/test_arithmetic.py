@@ -7,12 +7,11 @@ Usage: test_arithmetic.py BASIND LIBBASIN
 import os
 import sys
 import threading
-import unittest
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from jobs import PATIENCE, JobsTest, message, require
+from jobs import PATIENCE, JobsTest, main, message, require
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -424,4 +423,4 @@ class ResizeTest(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

@@ -5,15 +5,13 @@ Usage: test_arithmetic_page.py BASIND LIBBASIN
 """
 
 import re
-import sys
 import threading
-import unittest
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
-from jobs import JobsTest, require
+from jobs import JobsTest, main, require
 
 require("numpy", "torch")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -370,4 +368,4 @@ class ArithmeticPage(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

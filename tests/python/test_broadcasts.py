@@ -9,13 +9,12 @@ Usage: test_broadcasts.py BASIND LIBBASIN
 import functools
 import sys
 import types
-import unittest
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from jobs import JobsTest
+from jobs import JobsTest, main
 from torch import nn
 from torch_jobs import session
 
@@ -283,4 +282,4 @@ class Broadcasts(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from jobs import JobsTest, hear, logged, make_events, require, say
+from jobs import JobsTest, hear, logged, main, make_events, require, say
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -722,4 +722,4 @@ class Errors(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

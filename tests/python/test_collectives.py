@@ -8,16 +8,14 @@ import contextlib
 import itertools
 import os
 import signal
-import sys
 import tempfile
-import unittest
 import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from jobs import JobsTest, hear, make_events, message, require, say
+from jobs import JobsTest, hear, main, make_events, message, require, say
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -376,4 +374,4 @@ class Collectives(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

@@ -5,11 +5,9 @@ Usage: test_dlpack.py BASIND LIBBASIN
 """
 
 import gc
-import sys
-import unittest
 from typing import Any
 
-from jobs import JobsTest, require
+from jobs import JobsTest, main, require
 
 require("numpy", "torch", "ml_dtypes")
 import ml_dtypes  # noqa: E402 - ends above when there is none
@@ -158,4 +156,4 @@ class DLPack(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

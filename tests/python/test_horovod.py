@@ -904,6 +904,35 @@ hvd.barrier()
 
 
 class Scripts(unittest.TestCase):
+    def test_modules_are_found_by_horovods_names(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "script.py"
+            script.write_text(IMPORTS)
+            lines = under_basin(str(script))
+        self.assertEqual(4, lines.count("True True basin.horovod.torch"), lines)
+        self.assertEqual(4, sum("Basin has no horovod.spark" in line for line in lines))
+
+    def test_an_exception_is_no_end_of_the_script(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "script.py"
+            script.write_text(RANK_1_FAILS)
+            with self.assertRaisesRegex(AssertionError, "KeyError: 'a bug'"):
+                under_basin(str(script))
+
+    def test_the_page_runs(self) -> None:
+        page = (ROOT / "docs/frameworks/horovod.md").read_text()
+        code = next(
+            each
+            for each in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+            if "horovod.torch" in each
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "script.py"
+            script.write_text(code + 'print("loss", float(loss))\n')
+            self.assertEqual(["loss 1.0"] * 2, under_basin(str(script)))
+
+
+class Examples(unittest.TestCase):
     def test_scripts_of_horovod_run_as_they_are(self) -> None:
         for script in ("digits.py", "elastic_digits.py"):
             with self.subTest(script):
@@ -935,33 +964,6 @@ class Scripts(unittest.TestCase):
             self.assertEqual(list(expected), list(got))
             for name, tensor in expected.items():
                 self.assertTrue(torch.equal(tensor, got[name]), name)
-
-    def test_modules_are_found_by_horovods_names(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            script = Path(folder) / "script.py"
-            script.write_text(IMPORTS)
-            lines = under_basin(str(script))
-        self.assertEqual(4, lines.count("True True basin.horovod.torch"), lines)
-        self.assertEqual(4, sum("Basin has no horovod.spark" in line for line in lines))
-
-    def test_an_exception_is_no_end_of_the_script(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            script = Path(folder) / "script.py"
-            script.write_text(RANK_1_FAILS)
-            with self.assertRaisesRegex(AssertionError, "KeyError: 'a bug'"):
-                under_basin(str(script))
-
-    def test_the_page_runs(self) -> None:
-        page = (ROOT / "docs/frameworks/horovod.md").read_text()
-        code = next(
-            each
-            for each in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-            if "horovod.torch" in each
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            script = Path(folder) / "script.py"
-            script.write_text(code + 'print("loss", float(loss))\n')
-            self.assertEqual(["loss 1.0"] * 2, under_basin(str(script)))
 
 
 if __name__ == "__main__":

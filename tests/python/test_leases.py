@@ -6,12 +6,10 @@ Usage: test_leases.py BASIND LIBBASIN
 
 import os
 import signal
-import sys
-import unittest
 from collections import Counter
 from typing import Any
 
-from jobs import PATIENCE, JobsTest, message, require
+from jobs import PATIENCE, JobsTest, main, message, require
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -155,4 +153,4 @@ class SamplesTest(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import unittest
 from pathlib import Path
 from typing import IO
 
@@ -225,4 +224,4 @@ class Examples(Leavers):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    jobs.main()

@@ -173,13 +173,17 @@ class Lives(Workers):
                 self.assertNotIn("peer_refused", done.stderr)
 
 
-class Children(Workers):
-    def test_processes_of_a_loader_have_the_place_of_their_trainer(self) -> None:
-        for start in ("spawn", "fork", "forkserver"):
-            with self.subTest(start):
-                done = self.run_workers(LOADER, start)
-                self.check(done)
-                self.assertEqual(2, done.stdout.count("trained"))
+class Loaders(Workers):
+    def check_loader(self, start: str) -> None:
+        """Its processes, which start in this way, have the place of their trainer."""
+        done = self.run_workers(LOADER, start)
+        self.check(done)
+        self.assertEqual(2, done.stdout.count("trained"))
+
+
+class Children(Loaders):
+    def test_spawned_processes_of_a_loader_have_the_place_of_their_trainer(self) -> None:
+        self.check_loader("spawn")
 
     def test_a_child_does_not_take_the_place_of_its_parent(self) -> None:
         done = self.run_workers(CONNECTS_AGAIN)
@@ -190,6 +194,13 @@ class Children(Workers):
                 rf"\[{rank}\] .*IsHelper: Process \d+ was started by process \d+, which "
                 rf"is worker worker-{rank} of job local, and would take its place",
             )
+
+
+class OtherChildren(Loaders):
+    def test_forked_processes_of_a_loader_have_the_place_of_their_trainer(self) -> None:
+        for start in ("fork", "forkserver"):
+            with self.subTest(start):
+                self.check_loader(start)
 
 
 class Output(Workers):

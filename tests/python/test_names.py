@@ -11,11 +11,10 @@ import signal
 import sys
 import tempfile
 import threading
-import unittest
 from pathlib import Path
 from typing import Any
 
-from jobs import Aggregator, JobsTest, hear, make_events, require, say
+from jobs import Aggregator, JobsTest, hear, main, make_events, require, say
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -219,4 +218,4 @@ class Names(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

@@ -6,11 +6,9 @@ The tests add up the values of a node's trainers. The value of trainer i of all 
 Usage: test_ranks.py BASIND LIBBASIN
 """
 
-import sys
-import unittest
 from typing import Any
 
-from jobs import PATIENCE, JobsTest, require
+from jobs import PATIENCE, JobsTest, main, require
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -229,4 +227,4 @@ class RanksTest(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

@@ -6,12 +6,10 @@ Usage: test_round_info.py BASIND LIBBASIN
 
 import gc
 import pickle
-import sys
-import unittest
 import weakref
 from typing import Any
 
-from jobs import PATIENCE, JobsTest, require
+from jobs import PATIENCE, JobsTest, main, require
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -140,4 +138,4 @@ class RoundInfoTest(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

@@ -8,14 +8,13 @@ Usage: test_rows_c.py C_COMPILER ROWS_WORKER_CPP BASIND LIBBASIN
 import subprocess
 import sys
 import tempfile
-import unittest
 from pathlib import Path
 from typing import ClassVar
 
 _COMPILER, _CPP_WORKER = sys.argv[1:3]
 del sys.argv[1:3]
 
-from jobs import PATIENCE, ROOT, JobsTest, message, require  # noqa: E402 - reads the others
+from jobs import PATIENCE, ROOT, JobsTest, main, message, require  # noqa: E402 - reads the others
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -118,4 +117,4 @@ class RowsC(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

@@ -6,11 +6,10 @@ Usage: test_rows_cpp.py ROWS_WORKER_CPP BASIND LIBBASIN
 
 import subprocess
 import sys
-import unittest
 
 _WORKER = sys.argv.pop(1)
 
-from jobs import PATIENCE, JobsTest, require  # noqa: E402 - reads the other arguments
+from jobs import PATIENCE, JobsTest, main, require  # noqa: E402 - reads the other arguments
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -66,4 +65,4 @@ class RowsCpp(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

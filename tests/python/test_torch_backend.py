@@ -5,6 +5,7 @@ Usage: test_torch_backend.py BASIND LIBBASIN
 """
 
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -40,6 +41,9 @@ def group(rank: int, size: int, folder: str, backend: str = "basin") -> Iterator
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         yield size
+        # A Reducer of torch that is the last one to hold the group waits for threads of the group,
+        # which may wait for the interpreter, forever.
+        gc.collect()
         dist.barrier()  # Until then nobody takes this worker for lost.
     finally:
         dist.destroy_process_group()
@@ -276,20 +280,24 @@ def hook_of(way: str) -> tuple[Any, Any] | None:
 
 
 def trained(rank: int, size: int, folder: str, backend: str, way: str) -> list[torch.Tensor]:
+    with group(rank, size, folder, backend):
+        return train(rank, way)
+
+
+def train(rank: int, way: str) -> list[torch.Tensor]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    with group(rank, size, folder, backend):
-        ddp = nn.parallel.DistributedDataParallel(model())
-        if hook := hook_of(way):
-            ddp.register_comm_hook(*hook)
-        optimizer: Any
-        if way == "zero":
-            optimizer = ZeroRedundancyOptimizer(
-                ddp.parameters(), optimizer_class=torch.optim.SGD, lr=0.1, momentum=0.9
-            )
-        else:
-            optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
-        return steps(ddp, optimizer, rank)
+    ddp = nn.parallel.DistributedDataParallel(model())
+    if hook := hook_of(way):
+        ddp.register_comm_hook(*hook)
+    optimizer: Any
+    if way == "zero":
+        optimizer = ZeroRedundancyOptimizer(
+            ddp.parameters(), optimizer_class=torch.optim.SGD, lr=0.1, momentum=0.9
+        )
+    else:
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    return steps(ddp, optimizer, rank)
 
 
 def sharded(rank: int, size: int, folder: str, backend: str) -> list[torch.Tensor]:

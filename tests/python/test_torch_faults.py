@@ -12,14 +12,12 @@ import hashlib
 import json
 import os
 import signal
-import sys
 import tempfile
 import time
-import unittest
 from pathlib import Path
 from typing import Any
 
-from jobs import JobsTest, hear, make_events, require, say
+from jobs import JobsTest, hear, main, make_events, require, say
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -170,4 +168,4 @@ class KilledWorker(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

@@ -24,13 +24,12 @@ import sys
 import threading
 import time
 import traceback
-import unittest
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs import PATIENCE, Aggregator, Jobs, hear, make_events, require, say
+from jobs import PATIENCE, Aggregator, Jobs, hear, main, make_events, require, say
 
 require("numpy", "torch")
 from test_torch_samples import NEVER, SamplesTest, Training, data, training  # noqa: E402
@@ -498,5 +497,5 @@ if __name__ == "__main__":
         Schedules.count = int(sys.argv[4])
         # It has 31 bits, so that the one after it is a seed as well.
         Schedules.first_seed = int(sys.argv[5]) if len(sys.argv) > 5 else secrets.randbits(31)
-        unittest.main(argv=[sys.argv[0], "Schedules"])
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+        sys.argv[3:] = ["Schedules"]
+    main()

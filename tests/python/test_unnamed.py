@@ -8,13 +8,11 @@ import contextlib
 import os
 import random
 import signal
-import sys
 import tempfile
-import unittest
 from pathlib import Path
 from typing import Any
 
-from jobs import JobsTest, hear, make_events, message, require, say
+from jobs import JobsTest, hear, main, make_events, message, require, say
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -176,4 +174,4 @@ class Unnamed(JobsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    main()

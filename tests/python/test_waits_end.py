@@ -223,6 +223,4 @@ class WaitsEndTest(jobs.JobsTest):
 
 
 if __name__ == "__main__":
-    import unittest
-
-    unittest.main(argv=sys.argv[:1])
+    jobs.main()

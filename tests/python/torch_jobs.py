@@ -7,14 +7,13 @@ The arguments of each test program: BASIND LIBBASIN
 
 import contextlib
 import os
-import sys
-import unittest
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 from jobs import JobsTest, message, require
+from jobs import main as main
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -165,7 +164,3 @@ class TorchTest(JobsTest):
         for other in each[1:]:
             for a, b in zip(each[0], other):
                 self.assertTrue(torch.equal(a, b))
-
-
-def main() -> None:
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
