@@ -171,6 +171,20 @@ class Shards(unittest.TestCase):
         digests.append(self.finish(trainers, 2))
         self.assertEqual(expected, digests)
 
+    def test_a_coordinator_without_a_share_receives_no_gradients(self) -> None:
+        expected = self.alone(3)
+        basind = self.start("--shards-coordinator-share=false")
+        shards = [self.shard(basind, name) for name in ("s-1", "s-2")]
+        trainers = self.join(basind)
+        digests = [self.round(trainers, number) for number in (1, 2)]
+        self.assertEqual(0, self.sample(basind, "basin_contribution_bytes_total"))
+        for shard in shards:
+            shard.process.kill()
+            basind.await_event("shard_lost")
+        digests.append(self.round(trainers, 3))
+        self.assertEqual(expected, digests)
+        self.assertGreater(self.sample(basind, "basin_contribution_bytes_total"), 0)
+
     def test_a_shard_that_comes_is_used(self) -> None:
         expected = self.alone(4)
         basind = self.start()
@@ -246,7 +260,8 @@ class Shards(unittest.TestCase):
             f"--shard-token-file={tokens['worker']}",
         )
         refused = wrong.await_event("coordinator_refused")["reason"]
-        self.assertIn("does not allow this", refused)
+        self.assertIn("has the role worker, and Shard needs the role shard", refused)
+        self.assertIn("auth.file", refused)
         seen = basind.await_event("peer_refused")["reason"]
         self.assertIn("worker", seen)
         self.assertIn("Shard", seen)
