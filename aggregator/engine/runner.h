@@ -132,6 +132,7 @@ class Runner {
   absl::Status Report(ShardId shard, ShardFrameReceived received, absl::Time now);
   absl::Status Report(ShardId shard, const ShardFrameUnknown& unknown, absl::Time now);
   absl::Status Report(ShardId shard, ReduceDone done, absl::Time now);
+  absl::Status Report(ShardId shard, ShardDraining draining, absl::Time now);
   // ---- actions
   void Do(const basin::aggregator::Send& send);
   void Do(const SendAll& send);
@@ -140,6 +141,7 @@ class Runner {
   void Do(const SaveState& save);
   void Do(const SaveSettings& save);
   void Do(const Note& note);
+  void Do(const ReleaseShard& release);
   void Do(const Drained& drained);
   // All others are about bytes, here or at a shard.
   template <typename Other>
@@ -150,6 +152,7 @@ class Runner {
   absl::Time now_;
   ByteRunner bytes_;
   RemoteShards shards_;
+  std::vector<ShardId> released_;  // By the step in progress.
 
   std::vector<Action> actions_;                 // From the Step in progress; kept for its memory.
   const Payloads::Arrived* arrived_ = nullptr;  // In the Step in progress.

@@ -50,8 +50,8 @@ struct ShardFrameUnknown {
   StreamId stream = 0;
 };
 
-using ShardEvent =
-    std::variant<StreamOpened, StreamLost, ShardFrameReceived, ShardFrameUnknown, ReduceDone>;
+using ShardEvent = std::variant<StreamOpened, StreamLost, ShardFrameReceived, ShardFrameUnknown,
+                                ReduceDone, ShardDraining>;
 
 using FromShard = std::variant<ShardHello, std::vector<ShardEvent>>;
 

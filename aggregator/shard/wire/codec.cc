@@ -185,6 +185,9 @@ ReduceDone DecodeEvent(const v1::ShardReduceDone& in, Checker& checker) {
   return out;
 }
 
+void EncodeEvent(const ShardDraining&, v1::ShardEvent* event) { event->mutable_draining(); }
+ShardDraining DecodeEvent(const v1::ShardDraining&, Checker&) { return {}; }
+
 template <typename In>
 ShardEvent DecodeEventIn(const char* field, const In& in, Checker& checker) {
   const Checker::Scope scope(checker, field);
@@ -203,6 +206,8 @@ ShardEvent DecodeAnyEvent(const v1::ShardEvent& in, Checker& checker) {
       return DecodeEventIn("frame_unknown", in.frame_unknown(), checker);
     case v1::ShardEvent::kReduceDone:
       return DecodeEventIn("reduce_done", in.reduce_done(), checker);
+    case v1::ShardEvent::kDraining:
+      return DecodeEventIn("draining", in.draining(), checker);
     case v1::ShardEvent::EVENT_NOT_SET:
       break;
   }
