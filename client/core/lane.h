@@ -64,8 +64,8 @@ struct Lane {
   std::optional<LaneHistory> History() const;
   absl::Time NextDeadline() const {
     if (!round.has_value()) return absl::InfiniteFuture();
-    return std::min(round->wait().until().value_or(absl::InfiniteFuture()),
-                    round->elsewhere().request_at());
+    return std::min({round->wait().until().value_or(absl::InfiniteFuture()),
+                     round->elsewhere().request_at(), round->push().resume_at()});
   }
 
   // ---- membership

@@ -260,6 +260,7 @@ void OnTick(Lane& lane, const Scope& scope) {
   EndWaits(lane, scope, std::nullopt);
   if (lane.round.has_value() && scope.now >= lane.round->elsewhere().request_at())
     RequestResultsNow(lane, scope);
+  if (lane.round.has_value() && lane.round->TakeResume(scope.now)) Advance(lane, scope);
 }
 
 void EndWaits(Lane& lane, const Scope& scope, const std::optional<Error>& error) {

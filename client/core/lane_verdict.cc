@@ -141,7 +141,11 @@ Finding OnResult(Lane& lane, const Scope& scope, const ResultReceived& frame) {
             lane.RefuseCall(ErrorCode::kInvalidArgument,
                             "a result arrived before this worker began the round.")};
   }
-  return OnEarly(lane, scope, lane.settlement.OnResult(scope, lane.Id(), lane.next(), frame));
+  Finding finding =
+      OnEarly(lane, scope, lane.settlement.OnResult(scope, lane.Id(), lane.next(), frame));
+  Round* round = lane.InFlight(frame.round);
+  if (round != nullptr && round->OnResults(scope, lane.Id(), frame.ranges)) Advance(lane, scope);
+  return finding;
 }
 
 Finding OnPrepared(Lane& lane, const Scope& scope, const Prepared& prepared) {

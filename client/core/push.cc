@@ -281,6 +281,7 @@ bool Push::CanGrow(const Scope& scope, const LaneId& lane, ShardId shard,
 }
 
 void Push::Pump(const Scope& scope, const LaneId& lane, RoundNumber round) {
+  resume_at_ = absl::InfiniteFuture();
   // In turns, so that no shard waits for all frames of another.
   for (bool sent = true; sent;) {
     sent = false;
@@ -294,6 +295,33 @@ bool Push::HasRoom(const Scope& scope, const LaneId& lane, const ToShard& to,
   if (to.unacked_bytes == 0) return true;
   const uint64_t frame = scope.frame.chunks * kChunkBytes;
   return to.unacked_bytes + bytes <= std::max(window_ / lane.shares.left(), frame);
+}
+
+bool Push::MayLead(const Scope& scope, const LaneId& lane, ShardId shard, const ToShard& to,
+                   uint64_t bytes) {
+  const Link* link = scope.streams.FollowedLink(shard);
+  if (link == nullptr) return true;
+  // So that the parts of all shards are within the window, but with two frames in each.
+  const uint64_t part =
+      std::max(widest_ / lane.shares.left(),
+               2 * scope.streams.FrameChunks(shard, scope.frame.chunks) * kChunkBytes);
+  const absl::Time at = to.lead.MaySendAt(bytes, *link, part, scope.frame.chunks);
+  if (at <= scope.now) return true;
+  resume_at_ = std::min(resume_at_, at);
+  return false;
+}
+
+bool Push::OnResults(const LaneId& lane, const ChunkRanges& ranges, absl::Time now) {
+  for (const ChunkRange& range : ranges) {
+    const auto numbers = Numbers(lane.layout, range);
+    if (!numbers.has_value()) continue;
+    for (auto& [shard, to] : by_shard_) {
+      for (const Interval& part : to.awaited.Remove(*numbers)) {
+        to.lead.Returned(BytesOf(part), now);
+      }
+    }
+  }
+  return resume_at_ != absl::InfiniteFuture();
 }
 
 bool Push::SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, ShardId shard,
@@ -313,12 +341,16 @@ bool Push::SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, 
     bytes -= BytesOf({last.end - 1, last.end});
     if (--last.end == last.begin) parts.pop_back();
   }
+  if (!MayLead(scope, lane, shard, to, bytes)) return false;
   if (!scope.streams.MaySend(shard, bytes, scope.frame.chunks)) return false;
   unacked_.resize(scope.streams.size());
   for (const Interval& part : parts) {
     to.ready.Remove(part);
     unsent_.Remove(part);
     unacked_[*stream].Add(part);
+    if (scope.streams.FollowedLink(shard) == nullptr) continue;
+    for (const Interval& fresh : to.awaited.Outside(part)) to.lead.Sent(BytesOf(fresh), scope.now);
+    to.awaited.Add(part);
   }
   unacked_bytes_ += bytes;
   to.unacked_bytes += bytes;

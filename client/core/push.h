@@ -24,13 +24,16 @@
 #ifndef BASIN_CLIENT_CORE_PUSH_H_
 #define BASIN_CLIENT_CORE_PUSH_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <tuple>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "client/core/lane_id.h"
+#include "client/core/lead.h"
 #include "client/core/streams.h"
 #include "protocol/intervals.h"
 
@@ -55,7 +58,10 @@ class Push {
   // only the chunks that the next session acknowledges. Pull mode ends until the aggregator
   // requests it again.
   void EndSession();
-  void SetWindow(uint64_t window) { window_ = window; }
+  void SetWindow(uint64_t window) {
+    window_ = window;
+    widest_ = std::max(widest_, window);
+  }
   // The lane's chunks are held by other shards from now on. What is in flight stays that.
   void Place(const LaneId& lane);
   void Acknowledge(const LaneId& lane, const ChunkRange& range, Streams& streams);
@@ -73,11 +79,24 @@ class Push {
   // The lane's indexes were given anew: every tensor waits for its index again.
   void ForgetIndexes(Streams& streams);
 
+  // The results of these chunks have come. Returns whether chunks may be sent that had to wait for
+  // that.
+  bool OnResults(const LaneId& lane, const ChunkRanges& ranges, absl::Time now);
+
   // Sends the chunks that may be sent.
   void Pump(const Scope& scope, const LaneId& lane, RoundNumber round);
 
   // Every pushed chunk has been sent, or was with the aggregator already, in this session.
   bool AllSentOnce() const { return waiting_ == 0 && growing_ == 0 && unsent_.empty(); }
+
+  // When chunks may be sent that wait for results (lead.h), if none comes before.
+  absl::Time resume_at() const { return resume_at_; }
+  // Whether that time has come. Forgets it; the next Pump finds another one.
+  bool TakeResume(absl::Time now) {
+    if (now < resume_at_) return false;
+    resume_at_ = absl::InfiniteFuture();
+    return true;
+  }
 
   uint64_t window() const { return window_; }
   uint64_t unacked_bytes() const { return unacked_bytes_; }
@@ -101,7 +120,8 @@ class Push {
 
   auto Fields() const {
     return std::tie(tensors_, order_, by_index_, waiting_, growing_, by_shard_, held_, unsent_,
-                    unacked_, wanted_, pull_, window_, unacked_bytes_, chunks_, bytes_, digest_);
+                    unacked_, wanted_, pull_, window_, widest_, resume_at_, unacked_bytes_, chunks_,
+                    bytes_, digest_);
   }
 
  private:
@@ -109,7 +129,9 @@ class Push {
   struct ToShard {
     IntervalSet ready;
     uint64_t unacked_bytes = 0;
-    auto Fields() const { return std::tie(ready, unacked_bytes); }
+    IntervalSet awaited;  // Chunks that were sent, whose results are not here,
+    Lead lead;            // and what follows from their number.
+    auto Fields() const { return std::tie(ready, unacked_bytes, awaited, lead); }
   };
 
   // The numbers of the range's chunks; nothing when its tensor was not pushed.
@@ -125,6 +147,9 @@ class Push {
                const std::vector<Interval>& frame, uint64_t bytes) const;
   // Whether so many more bytes for the shard are within the window.
   bool HasRoom(const Scope& scope, const LaneId& lane, const ToShard& to, uint64_t bytes) const;
+  // Whether so many more bytes for the shard may be sent ahead of its results. If not, notes when.
+  bool MayLead(const Scope& scope, const LaneId& lane, ShardId shard, const ToShard& to,
+               uint64_t bytes);
   // Sends the next frame of a shard, if it may be sent.
   bool SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, ShardId shard,
                  ToShard& to);
@@ -155,6 +180,8 @@ class Push {
   IntervalSet wanted_;                // Pull mode: by flat number of the layout.
   bool pull_ = false;
   uint64_t window_ = 0;
+  uint64_t widest_ = 0;  // The largest window so far.
+  absl::Time resume_at_ = absl::InfiniteFuture();
   uint64_t unacked_bytes_ = 0;
   uint64_t chunks_ = 0;
   uint64_t bytes_ = 0;

@@ -222,6 +222,11 @@ class Round {
   void Place(const LaneId& lane) { push_.Place(lane); }
   void OnCredit(const Scope& scope, const LaneId& lane, const Credit& credit);
   void OnPull(const Scope& scope, const LaneId& lane, const Pull& pull);
+  // See Push, here and below.
+  bool TakeResume(absl::Time now) { return push_.TakeResume(now); }
+  bool OnResults(const Scope& scope, const LaneId& lane, const ChunkRanges& ranges) {
+    return push_.OnResults(lane, ranges, scope.now);
+  }
   void OnPrepared() {
     prepared_ = true;
     wait_.SetHeldUpBy("");

@@ -76,13 +76,13 @@ class ShardStreams {
     held_back_ = true;
     return false;
   }
-  // Whether a frame has been held back that need not be any longer. Forgets it.
-  bool TakeHeldBack(uint32_t most) {
-    if (!held_back_) return false;
-    held_back_ = false;
-    return MaySend(FrameChunks(most) * kChunkBytes, most);
-  }
+  // A frame waits for what is in flight, here or to another shard.
+  void HoldBack() { held_back_ = true; }
+  // Whether one does. Forgets it.
+  bool TakeHeldBack() { return std::exchange(held_back_, false); }
   const Link& link() const { return link_; }
+  // Null: frames do not follow it.
+  const Link* followed() const { return follows_link_ ? &link_ : nullptr; }
 
   void Up(uint32_t stream, absl::Time now) {
     streams_[stream].up = true;

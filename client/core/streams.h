@@ -75,6 +75,7 @@ class Streams {
   ShardId ShardOf(uint32_t stream) const { return Of(stream).shard().shard; }
   uint64_t unacked(uint32_t stream) const { return Of(stream).unacked(stream % each_); }
   void Charge(uint32_t stream, uint64_t bytes, absl::Time now) {
+    if (Of(stream).followed() != nullptr) own_.Sent(bytes, Following(InFlight()), now);
     Of(stream).Charge(stream % each_, bytes, now);
   }
   void Release(uint32_t stream, uint64_t bytes) { Of(stream).Release(stream % each_, bytes); }
@@ -95,11 +96,12 @@ class Streams {
     return static_cast<uint32_t>(row - rows_.begin()) * each_ + *stream;
   }
   // REQUIRES: Has(shard), here and below.
+  const Link* FollowedLink(ShardId shard) const { return (*Row(shard))->followed(); }
   uint32_t FrameChunks(ShardId shard, uint32_t most) const {
     return (*Row(shard))->FrameChunks(most);
   }
   bool MaySend(ShardId shard, uint64_t bytes, uint32_t most) {
-    return Of(First(shard)).MaySend(bytes, most);
+    return MaySend(Of(First(shard)), bytes, most);
   }
 
   // ---- all of them
@@ -112,9 +114,14 @@ class Streams {
   }
   // What is no longer on its way since `before` has arrived.
   void Acknowledged(const Loads& before, absl::Time now) {
+    uint64_t following = 0;
     for (size_t i = 0; i < before.size(); ++i) {
-      if (rows_[i].has_value()) rows_[i]->Acknowledged(before[i] - rows_[i]->in_flight(), now);
+      if (!rows_[i].has_value()) continue;
+      const uint64_t bytes = before[i] - rows_[i]->in_flight();
+      rows_[i]->Acknowledged(bytes, now);
+      if (rows_[i]->followed() != nullptr) following += bytes;
     }
+    own_.Acknowledged(following, now);
   }
   // Whether frames for the coordinator's own shard follow its link from now on. Those for others
   // travel anyway.
@@ -122,7 +129,10 @@ class Streams {
   // Whether a frame has been held back that need not be any longer. Forgets it.
   bool TakeHeldBack(uint32_t most) {
     bool any = false;
-    for (auto& row : rows_) any |= row.has_value() && row->TakeHeldBack(most);
+    for (auto& row : rows_) {
+      if (!row.has_value() || !row->TakeHeldBack()) continue;
+      any |= MaySend(*row, row->FrameChunks(most) * kChunkBytes, most);
+    }
     return any;
   }
   // All streams have ended, and with them their loads and the shards.
@@ -153,7 +163,7 @@ class Streams {
     return "";
   }
 
-  auto Fields() const { return std::tie(each_, follows_link_, rows_); }
+  auto Fields() const { return std::tie(each_, follows_link_, own_, rows_); }
 
  private:
   using Rows = std::vector<std::optional<ShardStreams>>;
@@ -164,8 +174,30 @@ class Streams {
     });
   }
 
+  // What of these bytes, by row, travels over the worker's own cable.
+  uint64_t Following(const Loads& bytes) const {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (rows_[i].has_value() && rows_[i]->followed() != nullptr) sum += bytes[i];
+    }
+    return sum;
+  }
+  // The ways to all shards share the worker's own cable: what is on its way to one delays what
+  // goes to another. So one shard may have a second frame on its way only if that is within what
+  // the cable needs for all.
+  bool MaySend(ShardStreams& row, uint64_t bytes, uint32_t most) {
+    if (!row.MaySend(bytes, most)) return false;
+    if (rows_.size() == 1 || row.followed() == nullptr || row.in_flight() == 0 ||
+        own_.MaySend(bytes, Following(InFlight()), most)) {
+      return true;
+    }
+    row.HoldBack();
+    return false;
+  }
+
   uint32_t each_;
   bool follows_link_;
+  Link own_;  // The way to all shards together.
   Rows rows_;
 };
 

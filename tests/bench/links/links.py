@@ -18,6 +18,9 @@ until the results of the first layer are handed over. In the last column, a forw
 layer as soon as the results of its round are there, without waiting for the verdict; it is computed
 from the workers' timelines.
 
+With --shards it measures one aggregator with so many shards, itself included, each with a cable of
+the workers' rate of its own, and with --beside one cable for each pair of a worker and a shard.
+
 "sockets" moves the same bytes in the same pattern over bare TCP, in blocks of 256 KiB: what a star
 can have on these links.
 
@@ -27,17 +30,15 @@ examples:
   links.py --build build/release
   links.py --workers 4 --rate 200 --aggregator 800,200 --mib 32
   links.py --order --workers 4 --forward 50
+  links.py --shards 1,2,4,8 --workers 8 --mib 64
+  links.py --shards 8 --beside --workers 8 --mib 64
 """
 
 import argparse
 import itertools
 import json
-import os
-import re
-import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cables"))
 from allreduce import (
     Case,
     finish,
@@ -54,93 +56,12 @@ from allreduce import (
     start,
     start_worker,
 )
+from cables import ADDRESS, BUCKET, Network, missing, network
+from shard_rounds import print_shards
 
 HERE = Path(__file__).resolve().parent
-PREFIX = "basin-links-"  # The names of the namespaces begin with it; the process follows.
-ADDRESS = "10.78.0.{}"
-BUCKET = 256 << 10
 GRADIENTS = 0.92  # The part of a rate that is left for them.
 EMBEDDING_FIRST = [8192] + [64, 128, 192, 256] * 5
-
-
-def run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
-
-
-def missing() -> str:
-    """Why this machine cannot have such links; empty if it can."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    for tool in ("ip", "tc"):
-        if shutil.which(tool) is None:
-            return f"{tool} is not installed (package iproute2)"
-    remove_those_of_killed_runs()
-    try:
-        with network([(100, 100)]):
-            return ""
-    except RuntimeError as error:
-        return f"no links of a given rate here: {error}"
-
-
-def remove(namespace: str) -> None:
-    subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
-
-
-def remove_those_of_killed_runs() -> None:
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
-    for name, process in re.findall(rf"^({PREFIX}(\d+)\S*)", listed.stdout, re.M):
-        if not Path(f"/proc/{process}").exists():
-            remove(name)
-
-
-class Network:
-    """A switch and its cables. Host 0 is the aggregator, host i worker i - 1."""
-
-    def __init__(self, rates: list[tuple[int, int]]) -> None:
-        """Rates up and down of each host, in Mbit/s."""
-        self._switch = f"{PREFIX}{os.getpid()}"
-        self._hosts: list[str] = []
-        try:
-            run("ip", "netns", "add", self._switch)
-            run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
-            run("ip", "-n", self._switch, "link", "set", "switch", "up")
-            for host, (up, down) in enumerate(rates):
-                self._connect(host, up, down)
-        except RuntimeError:
-            self.close()
-            raise
-
-    def _connect(self, host: int, up: int, down: int) -> None:
-        name, port = f"{self._switch}-{host}", f"port{host}"
-        run("ip", "netns", "add", name)
-        self._hosts.append(name)
-        end = ("type", "veth", "peer", "name", "eth0", "netns", name)
-        run("ip", "-n", self._switch, "link", "add", port, *end)
-        run("ip", "-n", self._switch, "link", "set", port, "master", "switch", "up")
-        run("ip", "-n", name, "address", "add", f"{ADDRESS.format(host + 1)}/24", "dev", "eth0")
-        run("ip", "-n", name, "link", "set", "eth0", "up")
-        run("ip", "-n", name, "link", "set", "lo", "up")
-        for namespace, device, rate in ((name, "eth0", up), (self._switch, port, down)):
-            bucket = ("rate", f"{rate}mbit", "burst", str(BUCKET), "latency", "50ms")
-            run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *bucket)
-
-    def at(self, host: int) -> list[str]:
-        return ["ip", "netns", "exec", self._hosts[host]]
-
-    def close(self) -> None:
-        for name in (*self._hosts, self._switch):
-            remove(name)
-
-
-@contextmanager
-def network(rates: list[tuple[int, int]]) -> Iterator[Network]:
-    made = Network(rates)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @contextmanager
@@ -294,6 +215,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, default=2)
     parser.add_argument("--order", action="store_true", help="measure that instead")
+    parser.add_argument("--shards", type=numbers, help="measure with so many instead, by commas")
+    parser.add_argument(
+        "--beside", action="store_true", help="--shards: each shares the cable of a worker"
+    )
     parser.add_argument(
         "--kib", type=numbers, default=EMBEDDING_FIRST, help="--order: of each layer, by commas"
     )
@@ -328,7 +253,12 @@ def main() -> None:
         sys.exit(1 if why_not else 0)
     if why_not:
         raise SystemExit(f"links: {why_not}")
-    (print_order if options.order else print_rounds)(options)
+    if options.shards:
+        print_shards(options)
+    elif options.order:
+        print_order(options)
+    else:
+        print_rounds(options)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,42 @@ TEST(PushTest, PayloadsInPlaceHaveNoLinkToFollow) {
   EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 0, 2}, {0, 2, 1}}));
 }
 
+// A worker that follows its link gets no more than some windows ahead of its results.
+TEST(PushTest, AWorkerWaitsForResultsButNotForever) {
+  Config config = TestConfig();
+  config.follows_link = true;
+  Harness worker(config);
+  worker.Connect();
+  const TensorSpec large = F32("large", uint64_t{64} * kChunkBytes / 4);
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {large}});
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors = {large};
+  worker.Receive(layout);
+  worker.Receive(
+      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
+  worker.Begin();
+  uint32_t sent = 0;
+  // Acknowledges each frame in turn, on a link of 25 MiB/s, until none is sent.
+  const auto acknowledge = [&](Actions actions) {
+    const uint32_t before = sent;
+    for (uint32_t acked = sent;; ++acked) {
+      for (const ChunkRange& range : Ranges(actions)) sent += range.count;
+      if (acked == sent) return sent - before;
+      worker.now += absl::Milliseconds(10);
+      actions = worker.Receive(worker.Acked({{0, acked, 1}}));
+    }
+  };
+  EXPECT_LT(acknowledge(worker.PushOne(0)), 32u);
+  EXPECT_GE(sent, 6u);
+  const auto resume_at = [&] { return worker.lane().round->push().resume_at(); };
+  ASSERT_LT(resume_at(), worker.now + absl::Seconds(10));
+  EXPECT_LE(worker.client.NextDeadline(), resume_at());
+  const ResultReceived result{kLane, 1, {kTerm, 1}, {{0, 0, 3}}, {0, 0, 0}};
+  EXPECT_EQ(acknowledge(worker.Do(result)), 3u);
+  EXPECT_EQ(acknowledge(worker.Do(result)), 0u) << "it is the same one again";
+  EXPECT_GT(acknowledge(worker.Pass(resume_at() - worker.now)), 8u) << "no more results came";
+}
+
 // ---- tensors that are pushed in part
 
 PushMore More(TensorHandle tensor, uint32_t chunks) {

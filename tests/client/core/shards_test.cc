@@ -317,17 +317,20 @@ TEST(Shards, TogetherTheyHaveNoMoreThanTheWindow) {
   EXPECT_EQ(frames.size(), 6u);
 }
 
-TEST(Shards, EachShardHasALinkOfItsOwn) {
+TEST(Shards, EachShardHasALinkOfItsOwnAndAllShareTheWorkersCable) {
   Config config = TestConfig();
   config.follows_link = true;
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}), config);
-  // On an unknown link, two chunks are on their way in two frames.
-  EXPECT_EQ(ByShard(worker, worker.PushOne(kBig)),
-            (std::map<ShardId, Chunks>{{0, {{kBig, 0, 1}, {kBig, 1, 1}}},
-                                       {1, {{kBig, 4, 1}, {kBig, 5, 1}}},
-                                       {2, {{kBig, 8, 1}, {kBig, 9, 1}}}}));
+  // On an unknown link two chunks are on their way; to three shards, one to each.
+  EXPECT_EQ(
+      ByShard(worker, worker.PushOne(kBig)),
+      (std::map<ShardId, Chunks>{{0, {{kBig, 0, 1}}}, {1, {{kBig, 4, 1}}}, {2, {{kBig, 8, 1}}}}));
   const Actions acked = worker.Receive(worker.Acked({{kBig, 4, 1}}));
-  EXPECT_EQ(ByShard(worker, acked), (std::map<ShardId, Chunks>{{1, {{kBig, 6, 1}}}}));
+  EXPECT_EQ(ByShard(worker, acked), (std::map<ShardId, Chunks>{{1, {{kBig, 5, 1}}}}));
+  // One that is slow takes no more than its one.
+  EXPECT_THAT(Ranges(worker.Receive(worker.Acked({{kBig, 8, 1}}))),
+              ElementsAre(ChunkRange{kBig, 9, 1}));
+  EXPECT_EQ(worker.client.session().streams().Of(0).in_flight(), kChunkBytes);
 }
 
 TEST(Shards, InPullModeWhatIsWantedGoesToItsShard) {

@@ -1,0 +1,146 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Rounds with shards, over links of one rate: the part of links.py for --shards.
+
+Shard 0 is the aggregator. By itself each shard has a host of its own, and so has each worker;
+beside a worker, shard i is at the host of worker i, so both share its cable.
+
+"of the bound" is the time of a round over the one that no placement of equal parts can be faster
+than: the busiest cable's bytes in one direction over its rate. Without others on its cable, a
+worker's has one model, and a shard's one S-th of all workers' models. Beside a worker, what stays
+on the host needs no cable. "of a ring's" is the same over the bound of a ring of the workers,
+2 (N - 1) / N models. "cores" are the processors in use meanwhile, by everything on the machine: a
+number near that of the machine's processors says that they were the limit, not the cables.
+"""
+
+import argparse
+import json
+import os
+import statistics
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from allreduce import Case, cpu_of, finish, running_basind, seconds_of_rounds, start, start_worker
+from cables import ADDRESS, Network, network
+
+PORT = 29600
+PORT_OF_SHARDS = 29700
+
+
+@dataclass
+class Hosts:
+    """Which host has what."""
+
+    workers: int
+    shards: int
+    beside: bool
+
+    @property
+    def count(self) -> int:
+        return self.workers if self.beside else self.shards + self.workers
+
+    def of_worker(self, rank: int) -> int:
+        return rank if self.beside else self.shards + rank
+
+    def models(self) -> float:
+        """How many models the busiest cable carries in one direction."""
+        if not self.beside:
+            return max(1.0, self.workers / self.shards)
+        # The worker's own for the other shards, and the results of its shard for the other workers.
+        return (self.shards - 1) / self.shards + (self.workers - 1) / self.shards
+
+
+@dataclass
+class Measured:
+    seconds: list[float]
+    cores: float
+    basind: list[float]  # The CPU seconds of each shard, the aggregator first.
+
+
+@contextmanager
+def running_shard(net: Network, host: int, options: argparse.Namespace) -> Iterator[int]:
+    listen = f"{ADDRESS.format(host + 1)}:{PORT_OF_SHARDS}"
+    shard = start(
+        [
+            *net.at(host),
+            str(options.build / "aggregator" / "basind" / "basind"),
+            "shard",
+            f"--coordinator={ADDRESS.format(1)}:{PORT}",
+            f"--name=s-{host}",
+            f"--grpc-listen={listen}",
+            "--grpc-insecure=true",
+            "--http-listen=none",
+        ]
+    )
+    try:
+        yield shard.pid
+    finally:
+        shard.kill()
+        shard.communicate()
+
+
+def busy_seconds() -> float:
+    """What all processors of the machine have worked so far."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+    idle = fields[3] + fields[4]
+    return (sum(fields[:8]) - idle) / os.sysconf("SC_CLK_TCK")
+
+
+def uptime() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def measure(net: Network, hosts: Hosts, options: argparse.Namespace) -> Measured:
+    case = Case(options.build, hosts.workers, options.mib << 20, options.rounds, options.streams)
+    with ExitStack() as running:
+        aggregator, address = running.enter_context(
+            running_basind(
+                options.build,
+                "--grpc-insecure=true",
+                *options.basind.split(),
+                within=net.at(0),
+                listen=f"{ADDRESS.format(1)}:{PORT}",
+            )
+        )
+        pids = [aggregator.pid]
+        for host in range(1, hosts.shards):
+            pids.append(running.enter_context(running_shard(net, host, options)))
+        assert aggregator.stdout is not None
+        for _ in range(1, hosts.shards):
+            while json.loads(aggregator.stdout.readline())["event"] != "shard_up":
+                pass
+        before, since = busy_seconds(), uptime()
+        workers = [
+            start_worker(
+                case, address, rank, within=net.at(hosts.of_worker(rank)), BASIN_INSECURE="true"
+            )
+            for rank in range(hosts.workers)
+        ]
+        lines = finish(workers)
+        cores = (busy_seconds() - before) / (uptime() - since)
+        return Measured(seconds_of_rounds(lines), cores, [cpu_of(pid) for pid in pids])
+
+
+def print_shards(options: argparse.Namespace) -> None:
+    print("| workers | shards | MiB | Mbit/s | bound, s | s per round | of the bound ", end="")
+    print("| of a ring's | cores | CPU s of basind per GB reduced |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for workers in options.workers:
+        for shards in options.shards:
+            hosts = Hosts(workers, shards, options.beside)
+            if hosts.beside and shards > workers:
+                raise SystemExit(f"links: {shards} shards beside {workers} workers")
+            with network([(options.rate, options.rate)] * hosts.count) as net:
+                measured = measure(net, hosts, options)
+            model = options.mib * (8 << 20) / 1e6 / options.rate  # Seconds.
+            bound, ring = hosts.models() * model, 2 * (workers - 1) / workers * model
+            median = statistics.median(measured.seconds)
+            # The warm-up is one more round.
+            reduced = workers * (options.mib << 20) / 1e9 * (options.rounds + 1)
+            print(
+                f"| {workers} | {shards} | {options.mib} | {options.rate} | {bound:.2f} "
+                f"| {median:.2f} | {median / bound:.2f} | {median / ring:.2f} "
+                f"| {measured.cores:.2f} | {sum(measured.basind) / reduced:.2f} |",
+                flush=True,
+            )
