@@ -29,7 +29,6 @@ SET_BY_THE_CHART = (
     "auth.file",
     "standby.authority",
     "standby.address",
-    # For an authority that the chart does not set.
     "standby.etcd_ca",
     "standby.etcd_cert",
     "standby.etcd_key",

@@ -134,6 +134,26 @@ VALUE_SETS: dict[str, Values] = {
         "replicaCount": 3,
         "networkPolicy": {"enabled": True},
     },
+    "standby with etcd": {
+        "config": TRUSTED,
+        "replicaCount": 2,
+        "standby": {"authority": "etcd", "etcd": {"endpoints": ["etcd-0:2379", "etcd-1:2379"]}},
+        "networkPolicy": {"enabled": True},
+    },
+    "standby with a secured etcd": {
+        **SECURED,
+        "replicaCount": 2,
+        "standby": {
+            "authority": "etcd",
+            "etcd": {
+                "endpoints": ["etcd.example:2379"],
+                "key": "/training/leader",
+                "existingSecret": "basin-etcd",
+                "clientCertificate": True,
+                "user": True,
+            },
+        },
+    },
     "sharded": {
         "config": TRUSTED | {"limits": {"values": 1000000}, "worker": {"lease": "10s"}},
         "shards": {

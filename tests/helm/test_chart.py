@@ -79,8 +79,9 @@ class EveryValueSet(unittest.TestCase):
                 self.assertTrue(security["runAsNonRoot"])
                 self.assertEqual(65532, security["runAsUser"])
                 self.assertEqual("RuntimeDefault", security["seccompProfile"]["type"])
-                # Only an aggregator that may have to take over calls the API server.
-                calls = name in VALUE_SETS and replicas(name) > 1
+                # Only an aggregator that may have to take over, by a Lease, calls the API server.
+                by_etcd = VALUE_SETS.get(name, {}).get("standby", {}).get("authority") == "etcd"
+                calls = name in VALUE_SETS and replicas(name) > 1 and not by_etcd
                 self.assertIs(calls, pod["automountServiceAccountToken"])
                 for forbidden in ("hostNetwork", "hostPID", "hostIPC"):
                     self.assertNotIn(forbidden, pod)
@@ -169,9 +170,13 @@ class EveryValueSet(unittest.TestCase):
                 liveness = spec["template"]["spec"]["containers"][0]["livenessProbe"]
                 self.assertLessEqual(liveness["terminationGracePeriodSeconds"], 10)
                 kinds = {one["kind"] for one in chart.without_shards(manifests)}
-                of_standbys = {"Lease", "PodDisruptionBudget", "Role", "RoleBinding"}
+                of_lease = {"Lease", "Role", "RoleBinding"}
+                of_standbys = {"PodDisruptionBudget"}
+                if VALUE_SETS[name].get("standby", {}).get("authority") != "etcd":
+                    of_standbys |= of_lease
                 self.assertEqual(
-                    of_standbys if spec["replicas"] > 1 else set(), kinds & of_standbys
+                    of_standbys if spec["replicas"] > 1 else set(),
+                    kinds & (of_lease | {"PodDisruptionBudget"}),
                 )
 
     def test_pod_outlives_the_drain(self) -> None:
@@ -334,6 +339,41 @@ class SingleValues(unittest.TestCase):
         (rule,) = chart.one(manifests, "NetworkPolicy")["spec"]["egress"]
         self.assertEqual({443, 6443}, {port["port"] for port in rule["ports"]})
         self.assertEqual({"ports"}, rule.keys())
+
+    def test_standbys_agree_by_a_key_of_etcd_that_is_theirs_alone(self) -> None:
+        manifests = chart.render("helm-4", VALUE_SETS["standby with etcd"])
+        authority = "etcd:etcd-0:2379,etcd-1:2379/basin/training/demo-basin/leader"
+        options = yaml.safe_load(chart.configuration(manifests))["standby"]
+        self.assertEqual({"authority": authority}, options)
+        pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+        # It calls no API of Kubernetes.
+        self.assertIs(False, pod["automountServiceAccountToken"])
+        (rule,) = chart.one(manifests, "NetworkPolicy")["spec"]["egress"]
+        self.assertEqual(
+            [(53, "UDP"), (53, "TCP"), (2379, "TCP")],
+            [(port["port"], port["protocol"]) for port in rule["ports"]],
+        )
+
+    def test_an_etcd_is_reached_with_the_files_of_its_secret(self) -> None:
+        manifests = chart.render("helm-4", VALUE_SETS["standby with a secured etcd"])
+        options = yaml.safe_load(chart.configuration(manifests))["standby"]
+        self.assertEqual("etcd:etcd.example:2379/training/leader", options.pop("authority"))
+        pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+        (mount,) = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "etcd"]
+        self.assertEqual(
+            {
+                option: f"{mount['mountPath']}/{key}"
+                for option, key in (
+                    ("etcd_ca", "ca.crt"),
+                    ("etcd_cert", "tls.crt"),
+                    ("etcd_key", "tls.key"),
+                    ("etcd_user_file", "user"),
+                )
+            },
+            options,
+        )
+        (volume,) = [one for one in pod["volumes"] if one["name"] == "etcd"]
+        self.assertEqual({"secretName": "basin-etcd"}, volume["secret"])
 
     def test_gpus(self) -> None:
         values = VALUE_SETS["with gpus"]
@@ -903,6 +943,23 @@ class Refusals(unittest.TestCase):
             self.assert_refused({"config": TRUSTED, "replicaCount": count}, "replicaCount")
         authority = {"standby": {"authority": "file:/run/leader"}}
         self.assert_refused({"config": TRUSTED | authority}, "standby")
+
+    def test_etcds_that_cannot_be(self) -> None:
+        def refused(message: str, config: Values = TRUSTED, **etcd: Any) -> None:
+            standby = {"authority": "etcd", "etcd": etcd}
+            self.assert_refused(
+                {**SECURED, "config": config, "replicaCount": 2, "standby": standby}, message
+            )
+
+        refused("standby.etcd.endpoints")
+        refused("endpoints", endpoints=["etcd-0"])
+        refused("endpoints", endpoints=["etcd-0:2379/x"])
+        refused("key", endpoints=["etcd-0:2379"], key="leader")
+        refused("standby.etcd.existingSecret", {}, endpoints=["etcd-0:2379"])
+        refused("standby.etcd.existingSecret", endpoints=["etcd-0:2379"], user=True)
+        self.assert_refused(
+            {"config": TRUSTED, "replicaCount": 2, "standby": {"authority": "file"}}, "authority"
+        )
 
     def test_shards_that_cannot_be(self) -> None:
         for count in (-1, 17, "2", None):

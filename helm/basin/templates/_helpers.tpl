@@ -18,6 +18,54 @@ true
 {{- end }}
 {{- end }}
 
+{{/* What decides which of several aggregators leads: "kubernetes", "etcd", or empty for one alone. */}}
+{{- define "basin.authority" -}}
+{{- if include "basin.standby" . -}}
+{{- dig "authority" "kubernetes" (.Values.standby | default dict) }}
+{{- end }}
+{{- end }}
+
+{{/* The options by which aggregators agree on a leader. */}}
+{{- define "basin.standbyConfig" -}}
+{{- if eq (include "basin.authority" .) "etcd" }}
+{{- $etcd := dig "etcd" dict .Values.standby }}
+{{- if not $etcd.endpoints }}
+{{- fail "standby.authority is etcd, and standby.etcd.endpoints is empty: set it to the addresses of its members, host:port" }}
+{{- end }}
+{{- if not (or $etcd.existingSecret (dig "grpc" "insecure" false .Values.config)) }}
+{{- fail "without TLS, any peer between the aggregators and etcd could take the lead: set standby.etcd.existingSecret to a Secret with ca.crt. If you trust the network, set config.grpc.insecure to true" }}
+{{- end }}
+{{- if and (not $etcd.existingSecret) (or $etcd.clientCertificate $etcd.user) }}
+{{- fail "standby.etcd.clientCertificate and standby.etcd.user are keys of a Secret: set standby.etcd.existingSecret" }}
+{{- end }}
+authority: {{ printf "etcd:%s%s" (join "," $etcd.endpoints) (include "basin.etcdKey" .) }}
+{{- if $etcd.existingSecret }}
+etcd_ca: /etc/basin-etcd/ca.crt
+{{- if $etcd.clientCertificate }}
+etcd_cert: /etc/basin-etcd/tls.crt
+etcd_key: /etc/basin-etcd/tls.key
+{{- end }}
+{{- if $etcd.user }}
+etcd_user_file: /etc/basin-etcd/user
+{{- end }}
+{{- end }}
+{{- else }}
+authority: {{ printf "kubernetes:%s/%s" .Release.Namespace (include "basin.lease" .) }}
+{{- end }}
+{{- end }}
+
+{{/* The key of etcd that names the leader. Releases of one cluster do not share it. */}}
+{{- define "basin.etcdKey" -}}
+{{ dig "etcd" "key" "" .Values.standby | default (printf "/basin/%s/%s/leader" .Release.Namespace (include "basin.fullname" .)) }}
+{{- end }}
+
+{{/* The Secret for etcd, or empty. */}}
+{{- define "basin.etcdSecret" -}}
+{{- if eq (include "basin.authority" .) "etcd" -}}
+{{ dig "etcd" "existingSecret" "" .Values.standby }}
+{{- end }}
+{{- end }}
+
 {{/* The Lease that names the leader. */}}
 {{- define "basin.lease" -}}
 {{ include "basin.fullname" . }}-leader
@@ -216,7 +264,7 @@ of the monitor's values, and for shards `shards`. */}}
 {{- $_ := set $own "drain" (dict "grace" (printf "%vs" .Values.drainSeconds)) }}
 {{- if include "basin.standby" . }}
 {{- $_ := set $own "state" (dict "file" "none") }}
-{{- $_ := set $own "standby" (dict "authority" (printf "kubernetes:%s/%s" .Release.Namespace (include "basin.lease" .))) }}
+{{- $_ := set $own "standby" (include "basin.standbyConfig" . | fromYaml) }}
 {{- end }}
 {{- mergeOverwrite (include "basin.defaultConfig" . | fromYaml) (deepCopy .Values.config) $own | toYaml }}
 {{- end }}
