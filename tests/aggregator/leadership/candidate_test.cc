@@ -65,6 +65,9 @@ class MemoryAuthority : public Authority {
   bool away_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// Long enough that a thread which waits for a busy processor does not lose the lead by that.
+constexpr absl::Duration kLease = absl::Seconds(2);
+
 // A candidate, and what it has done.
 class Rig {
  public:
@@ -78,8 +81,8 @@ class Rig {
     actions.end_leading = [this](const std::string& why) { Note("end: " + why); };
     actions.changed = [this](const LeaderView& view) { Note(view.InWords()); };
     candidate = std::make_unique<Candidate>(
-        LeadershipConfig{holder, holder + ":1", absl::Milliseconds(300), absl::ZeroDuration()},
-        authority, clock_, std::move(actions));
+        LeadershipConfig{holder, holder + ":1", kLease, absl::ZeroDuration()}, authority, clock_,
+        std::move(actions));
     candidate->Start();
   }
   ~Rig() { candidate.reset(); }
