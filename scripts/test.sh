@@ -392,6 +392,7 @@ stage_bench() {
     step=(--steps 30)
   fi
   report core_bench build/release/benchmarks/core_bench "${library[@]}"
+  report coordinator_bench build/release/benchmarks/coordinator_bench
   report flood_bench build/release/benchmarks/flood_bench
   report share_bench build/release/benchmarks/share_bench
   report payload_bench build/release/benchmarks/payload_bench "${library[@]}"
@@ -410,6 +411,8 @@ stage_bench() {
   local missing
   if missing="$("$python" tests/bench/links/links.py --can-run)"; then
     report links "$python" tests/bench/links/links.py
+    report links-shards "$python" tests/bench/links/links.py --shards 8 --workers 8 --rate 100 \
+      --mib 64 --rounds 3
     report links-order "$python" tests/bench/links/links.py --order --workers 4 --streams 1 \
       --basind=--memory-frame=256KiB --rounds 9
   else

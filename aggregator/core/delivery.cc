@@ -80,7 +80,7 @@ void Delivery::OpenStream(StreamId stream, SessionToken token, std::optional<Job
         "brings the token."));
   }
   Session& session = sessions_.at(*owner);
-  const auto same_shard = [&](StreamId other) { return streams_.at(other).shard == shard; };
+  const auto same_shard = [&](const Opened& other) { return other.shard == shard; };
   const auto streams = std::count_if(session.streams.begin(), session.streams.end(), same_shard);
   if (streams >= max_streams_) {
     return refuse(absl::ResourceExhaustedError(
@@ -89,7 +89,7 @@ void Delivery::OpenStream(StreamId stream, SessionToken token, std::optional<Job
                      "used.")));
   }
   streams_[stream] = Stream{*owner, 0, shard};
-  session.streams.push_back(stream);
+  session.streams.push_back({stream, shard});
   actions.push_back(AcceptStream{stream, *owner, *job, shard});
   Forgotten forgotten;
   for (const FrameId id : std::exchange(session.waiting, {})) {
@@ -110,7 +110,9 @@ void Delivery::LoseStream(StreamId stream, std::vector<Action>& actions) {
   Session& session = sessions_.at(found->second.session);
   const ShardId shard = found->second.shard;
   streams_.erase(found);
-  session.streams.erase(std::find(session.streams.begin(), session.streams.end(), stream));
+  session.streams.erase(
+      std::find_if(session.streams.begin(), session.streams.end(),
+                   [stream](const Opened& opened) { return opened.stream == stream; }));
   std::deque<Sent> sent = std::exchange(session.unacknowledged, {});
   const auto lost = std::stable_partition(sent.begin(), sent.end(),
                                           [&](const Sent& one) { return one.stream != stream; });
@@ -135,10 +137,10 @@ void Delivery::LoseShard(ShardId shard) {
   for (auto& [id, session] : sessions_) {
     Drop(session, forgotten, is_of_shard);
     auto& streams = session.streams;
-    const auto gone = std::stable_partition(streams.begin(), streams.end(), [&](StreamId stream) {
-      return streams_.at(stream).shard != shard;
-    });
-    for (auto stream = gone; stream != streams.end(); ++stream) streams_.erase(*stream);
+    const auto gone =
+        std::stable_partition(streams.begin(), streams.end(),
+                              [shard](const Opened& opened) { return opened.shard != shard; });
+    for (auto opened = gone; opened != streams.end(); ++opened) streams_.erase(opened->stream);
     streams.erase(gone, streams.end());
   }
 }
@@ -156,7 +158,7 @@ std::vector<SessionLost> Delivery::TakeLingered(absl::Time now, std::vector<Acti
         !HasStreamTo(found->second, kCoordinatorShard) && found->second.ended.empty();
     lingered.push_back({id, by_peer, std::move(found->second.ended), found->second.malformed});
     Forgotten forgotten;
-    for (const Closed& closed : EndSession(id, forgotten)) {
+    for (const Opened& closed : EndSession(id, forgotten)) {
       actions.push_back(CloseStream{closed.stream, absl::OkStatus(), closed.shard});
     }
     Append(std::move(forgotten), actions);
@@ -164,21 +166,18 @@ std::vector<SessionLost> Delivery::TakeLingered(absl::Time now, std::vector<Acti
   return lingered;
 }
 
-bool Delivery::HasStreamTo(const Session& session, ShardId shard) const {
+bool Delivery::HasStreamTo(const Session& session, ShardId shard) {
   return std::any_of(session.streams.begin(), session.streams.end(),
-                     [&](StreamId stream) { return streams_.at(stream).shard == shard; });
+                     [shard](const Opened& opened) { return opened.shard == shard; });
 }
 
-std::vector<Delivery::Closed> Delivery::EndSession(SessionId id, Forgotten& forgotten) {
+std::vector<Delivery::Opened> Delivery::EndSession(SessionId id, Forgotten& forgotten) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return {};
   Session& session = found->second;
   Drop(session, forgotten, [](const Frame&) { return true; });
-  std::vector<Closed> left;
-  for (const StreamId stream : session.streams) {
-    left.push_back({stream, streams_.at(stream).shard});
-    streams_.erase(stream);
-  }
+  std::vector<Opened> left = std::move(session.streams);
+  for (const Opened& opened : left) streams_.erase(opened.stream);
   if (!session.closed) by_token_.erase(session.token);
   sessions_.erase(found);
   return left;
@@ -188,7 +187,7 @@ std::vector<Delivery::Closed> Delivery::EndSession(SessionId id, Forgotten& forg
 
 void Delivery::Route(std::vector<Action>& actions, size_t first) {
   Forgotten forgotten;
-  std::vector<Closed> closed;
+  std::vector<Opened> closed;
   const FrameId last_before = last_frame_;
   const auto decide = Overloaded{
       [&](Publish& publish) {
@@ -209,14 +208,14 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
       [&](const EndRound& end) { ForgetRound(end.job, end.lane, end.round, nullptr, forgotten); },
       [&](const ResultsTaken& taken) { Acknowledge(taken, forgotten); },
       [&](const aggregator::EndSession& end) {
-        for (const Closed& one : EndSession(end.session, forgotten)) closed.push_back(one);
+        for (const Opened& one : EndSession(end.session, forgotten)) closed.push_back(one);
       },
       Unrouted<aggregator::Send, SendAll, NameTensors, IdleLane, EndJob, KeepChunks, DiscardChunks,
                Reduce, ReleaseResult, DropBlob, AcceptStream, CloseStream, SendFrame, ForgetFrames,
                SaveState, SaveSettings, Note, ReleaseShard, Drained>{},
   };
   for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
-  for (const Closed& one : closed) {
+  for (const Opened& one : closed) {
     actions.push_back(CloseStream{one.stream, absl::OkStatus(), one.shard});
   }
   Append(std::move(forgotten), actions);
@@ -280,11 +279,11 @@ StreamId Delivery::Assign(Session& session, FrameId id, const Frame& frame) {
   // The least loaded one of the shard; of equals, the one that was opened first.
   StreamId chosen = 0;
   Stream* least = nullptr;
-  for (const StreamId id_of_stream : session.streams) {
-    Stream& stream = streams_.at(id_of_stream);
-    if (stream.shard != frame.shard) continue;
+  for (const Opened& opened : session.streams) {
+    if (opened.shard != frame.shard) continue;
+    Stream& stream = streams_.at(opened.stream);
     if (least != nullptr && stream.unacknowledged >= least->unacknowledged) continue;
-    chosen = id_of_stream;
+    chosen = opened.stream;
     least = &stream;
   }
   if (least == nullptr) {

@@ -124,10 +124,16 @@ class Delivery {
     StreamId stream = 0;
     auto Fields() const { return std::tie(frame, stream); }
   };
+  // A data stream, and the shard at which it ends.
+  struct Opened {
+    StreamId stream = 0;
+    ShardId shard = kCoordinatorShard;
+    auto Fields() const { return std::tie(stream, shard); }
+  };
   struct Session {
     SessionToken token = 0;
     std::optional<JobId> job;         // Once a result was sent; a session has one job.
-    std::vector<StreamId> streams;    // In the order in which they were opened.
+    std::vector<Opened> streams;      // In the order in which they were opened.
     std::deque<Sent> unacknowledged;  // Frames of results, in the order in which they were sent.
     std::vector<FrameId> waiting;     // For a stream.
     bool repeats = false;             // A chunk may be in several of these frames.
@@ -147,10 +153,6 @@ class Delivery {
   };
   // By shard.
   using Forgotten = std::map<ShardId, std::vector<FrameId>>;
-  struct Closed {
-    StreamId stream = 0;
-    ShardId shard = kCoordinatorShard;
-  };
 
   // Routes one frame.
   aggregator::Route Send(const std::vector<SessionId>& sessions,
@@ -165,9 +167,9 @@ class Delivery {
   // Forgets the results of a round; those of attempts below a ballot when one is given.
   void ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,
                    Forgotten& forgotten);
-  bool HasStreamTo(const Session& session, ShardId shard) const;
+  static bool HasStreamTo(const Session& session, ShardId shard);
   // Returns the streams that the session still had.
-  std::vector<Closed> EndSession(SessionId session, Forgotten& forgotten);
+  std::vector<Opened> EndSession(SessionId session, Forgotten& forgotten);
   // Takes the frames that `useless` names from what the session is to be sent.
   template <typename Useless>
   void Drop(Session& session, Forgotten& forgotten, Useless&& useless);

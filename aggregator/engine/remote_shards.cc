@@ -13,6 +13,9 @@ void RemoteShards::Remove(ShardId shard) {
   const auto found = shards_.find(shard);
   if (found == shards_.end()) return;
   for (const auto& [there, here] : found->second.here) streams_.erase(here);
+  for (std::vector<Link*>* links : {&in_step_, &unsent_}) {
+    links->erase(std::remove(links->begin(), links->end(), &found->second), links->end());
+  }
   shards_.erase(found);
 }
 
@@ -82,20 +85,24 @@ absl::Status RemoteShards::BeginStep(ShardId shard, ShardFrame frame) {
 }
 
 ShardStep& RemoteShards::StepOf(Link& link) {
-  if (!link.in_step) link.steps.emplace_back();
+  if (!link.in_step) {
+    if (link.steps.empty()) unsent_.push_back(&link);
+    link.steps.emplace_back();
+    in_step_.push_back(&link);
+  }
   link.in_step = true;
   return link.steps.back();
 }
 
 void RemoteShards::EndStep() {
-  for (auto& [shard, link] : shards_) link.in_step = false;
+  for (Link* link : in_step_) link->in_step = false;
+  in_step_.clear();
 }
 
 void RemoteShards::Flush() {
-  for (auto& [shard, link] : shards_) {
-    if (link.steps.empty()) continue;
-    link.in_step = false;
-    send_(shard, std::exchange(link.steps, {}));
+  EndStep();
+  for (Link* link : std::exchange(unsent_, {})) {
+    send_(link->shard, std::exchange(link->steps, {}));
   }
 }
 

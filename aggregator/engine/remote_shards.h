@@ -44,7 +44,7 @@ class RemoteShards {
   size_t size() const { return shards_.size(); }
 
   // ---- shards come and go
-  void Add(ShardId shard) { shards_[shard]; }
+  void Add(ShardId shard) { shards_[shard].shard = shard; }
   bool Has(ShardId shard) const { return shards_.count(shard) > 0; }
   void Remove(ShardId shard);
 
@@ -87,6 +87,7 @@ class RemoteShards {
 
  private:
   struct Link {
+    ShardId shard = 0;
     std::map<StreamId, StreamId> here;  // By its number there.
     StreamId last_stream = 0;           // The highest of those there.
     ShardFrame last_frame = 0;
@@ -101,7 +102,7 @@ class RemoteShards {
     std::optional<SessionId> session;  // Once it was accepted.
   };
 
-  static ShardStep& StepOf(Link& link);
+  ShardStep& StepOf(Link& link);
   void Put(ShardId shard, ShardAction action);
   void Put(ShardId shard, AcceptStream accept);
   void Put(ShardId shard, CloseStream close);
@@ -117,6 +118,10 @@ class RemoteShards {
   const std::function<JobName(JobId)> name_of_;
   const Send send_;
   std::map<ShardId, Link> shards_;
+  // Those with a step that is not complete, and those with steps to be sent: there may be many
+  // shards, and most steps are for one. One may be among the former twice.
+  std::vector<Link*> in_step_;
+  std::vector<Link*> unsent_;
   absl::flat_hash_map<StreamId, Stream> streams_;  // By the number here.
 };
 
