@@ -95,6 +95,22 @@ const std::vector<Command>& Commands() {
        2,
        2,
        RunRounds},
+      {"shards",
+       "[-w] [--interval=DURATION] [--times=N]",
+       "show the processes that hold gradients, and which part of each job",
+       "Lists the aggregator and the shards that are connected (docs/scale.md): how long each is "
+       "up,\n"
+       "the bytes that it holds, has received and has sent, when it last reported something, and "
+       "the\n"
+       "median time from the order to reduce until the answer, with the network between. A shard "
+       "that\n"
+       "needs much longer than the others is slow. Below, for each job: the part that each has, "
+       "and\n"
+       "who cannot reach it or why the job does without it.",
+       {"basinctl shards", "basinctl shards -w --interval=5s", "basinctl shards -o json"},
+       1,
+       1,
+       RunShards},
       {"events",
        "[-f] [--job=JOB] [--after=N]",
        "show past events; with -f, follow new ones",

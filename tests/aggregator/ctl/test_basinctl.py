@@ -424,6 +424,7 @@ class Answers(WithFolder):
             ("goodput", "vision"),
             ("rounds", "vision"),
             ("limits",),
+            ("shards",),
         ):
             as_json = json.loads(self.ctl(basind, *command, "-o", "json"))
             as_yaml = yaml.safe_load(self.ctl(basind, *command, "-o", "yaml"))
@@ -431,6 +432,8 @@ class Answers(WithFolder):
                 told.get("service", {}).pop("uptime_ns", None)
                 for memory in told.get("memory", []):
                     memory.pop("bytes")
+                for shard in told.get("shards", []):
+                    shard.pop("up_ns")
                 if command[0] == "rounds":
                     told.pop("time_unix_ns")
                     for lane in told["lanes"]:
