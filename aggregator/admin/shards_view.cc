@@ -99,6 +99,7 @@ v1::ListShardsResponse ShardsOf(const Runner& runner, absl::Time now) {
     status.set_shard(id);
     status.set_name(shard.name);
     status.set_endpoint(shard.endpoint);
+    status.set_draining(shard.drains_since.has_value());
     const ShardStanding* const standing = runner.remote_shards().StandingOf(id);
     if (standing == nullptr) continue;
     status.set_up_ns(Nanoseconds(now - standing->up));

@@ -73,6 +73,7 @@ std::string TroubleOf(const v1::ShardStatus& shard) {
     }
   }
   std::vector<std::string> words;
+  if (shard.draining()) words.emplace_back("draining");
   if (shard.slow()) words.emplace_back("slow");
   if (left_out > 0) words.push_back(absl::StrCat("left out of ", CountOf(left_out, "job")));
   if (!workers.empty()) {

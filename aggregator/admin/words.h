@@ -32,7 +32,7 @@ std::string Ranks(const v1::MemberStatus& member);
 
 // "aggregator" for shard 0.
 std::string NameOf(const v1::ShardStatus& shard);
-// "slow", and which jobs or workers do without it: empty if there is nothing to say.
+// "draining", "slow", and which jobs or workers do without it: empty if there is nothing to say.
 std::string TroubleOf(const v1::ShardStatus& shard);
 std::string TroubleOf(const v1::ShardOfJob& shard);
 // "33.3%"; empty for a job without gradients.

@@ -14,7 +14,18 @@ namespace {
 // More of a job's name, which was not checked, is not logged.
 constexpr size_t kMostJobBytes = 128;
 
-absl::Status RefusalOf(Decision decision) {
+// "observer or admin": those that may make the call.
+std::string RolesFor(Rpc rpc) {
+  std::string roles;
+  for (int i = 0; i < kRoles; ++i) {
+    const auto role = static_cast<CallerRole>(i);
+    if (Allows(role, rpc)) absl::StrAppend(&roles, roles.empty() ? "" : " or ", RoleName(role));
+  }
+  return roles;
+}
+
+// `grant`: of the credential, which is therefore known here; null: there is none.
+absl::Status RefusalOf(Decision decision, Rpc rpc, const Grant* grant) {
   switch (decision) {
     case Decision::kAllowed:
       return absl::OkStatus();
@@ -27,7 +38,20 @@ absl::Status RefusalOf(Decision decision) {
           "The token or certificate is not valid here. Ask the operator of the aggregator for a "
           "valid one.");
     case Decision::kWrongRole:
+      return absl::PermissionDeniedError(absl::StrCat(
+          "The token or certificate has the role ", RoleName(grant->role), ", and ", RpcName(rpc),
+          " needs the role ", RolesFor(rpc),
+          ". Roles are set in the file of grants of the aggregator (auth.file): present a token "
+          "that has this role there, or ask the operator of the aggregator for one."));
     case Decision::kWrongJob:
+      if (ScopeOf(rpc) == Scope::kService) {
+        return absl::PermissionDeniedError(absl::StrCat(
+            "The token or certificate has the role ", RoleName(grant->role),
+            " for some jobs only, and ", RpcName(rpc),
+            " is about all of them. Jobs are set in the file of grants of the aggregator "
+            "(auth.file): present a token that is for the jobs * there, or ask the operator of the "
+            "aggregator for one."));
+      }
       return absl::PermissionDeniedError(
           "The token or certificate does not allow this. Check the name of the job, and ask the "
           "operator of the aggregator.");
@@ -65,7 +89,7 @@ Gatekeeper::Ruling Gatekeeper::Check(const Credentials& credentials, Rpc rpc, st
   const auto text = [](std::string_view view) {
     return absl::string_view(view.data(), view.size());
   };
-  ruling.for_peer = RefusalOf(answer.decision);
+  ruling.for_peer = RefusalOf(answer.decision, rpc, answer.grant);
   ruling.kind = absl::StrCat(RpcName(rpc), " ", DecisionName(answer.decision), " ",
                              ruling.grant.has_value() ? ruling.grant->name : "");
   ruling.for_operator = absl::StrCat(RpcName(rpc), who.empty() ? "" : " of ", text(who),

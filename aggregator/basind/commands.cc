@@ -222,7 +222,8 @@ std::vector<Command> Commands() {
        {},
        "A shard takes gradients of workers, adds them up and sends the results, as the aggregator\n"
        "(its coordinator) decides. Workers learn of it from the aggregator, and open data streams\n"
-       "to it, so they must reach it. It may come and go at any time.\n\n"
+       "to it, so they must reach it. It may come and go at any time.\n"
+       "After SIGTERM it ends when no round needs it, or after drain.grace.\n\n"
        "  --coordinator=HOST:PORT  the aggregator: its grpc.listen; several with commas between\n"
        "  --name=NAME              no other shard of the aggregator may have it; the host's name\n"
        "  --advertise=HOST:PORT    where workers reach this shard; as it listens\n\n"

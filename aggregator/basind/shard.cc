@@ -30,6 +30,7 @@
 #include "aggregator/telemetry/log.h"
 #include "aggregator/telemetry/metrics.h"
 #include "aggregator/text/address.h"
+#include "aggregator/text/units.h"
 #include "aggregator/transport/grpc_log.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
@@ -121,9 +122,17 @@ class ShardService {
     guard_.StopWatching();
     Report(log_, LogLevel::kInfo, "ending",
            absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM",
-                        ": what this shard holds is placed on the others."));
+                        ": this shard holds what open rounds have here for up to ",
+                        ShowDuration(settings_.core.drain_grace),
+                        " (drain.grace), and nothing of later ones; a second signal ends it at "
+                        "once."));
+    engine_.ExpectEnd();
+    const bool drained = link_.Drain(settings_.core.drain_grace);
     End();
-    Report(log_, LogLevel::kInfo, "ended", "All data streams have ended.");
+    Report(log_, drained ? LogLevel::kInfo : LogLevel::kWarning, "ended",
+           drained ? "All data streams have ended."
+                   : "The time of the drain is over, and what rounds have here is pushed again to "
+                     "the others.");
   }
 
   // Also after a Start that failed.
@@ -196,7 +205,7 @@ class ShardService {
       return LivePage(engine_.InboxDelay(), settings_.live_within);
     };
     probes["/readyz"] = [this] {
-      return ReadyPage(stopping_ ? absl::UnavailableError("The shard is stopping.") : link_.view());
+      return ReadyPage(stopping_ ? absl::UnavailableError("The shard is draining.") : link_.view());
     };
     HttpServer::Pages pages;
     pages["/metrics"] = [this] {

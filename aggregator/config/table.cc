@@ -37,7 +37,8 @@ constexpr Section kSections[] = {
     {"recovery", "Recovery after a restart of the aggregator."},
     {"standby", "Several aggregators of which one leads, and another takes over."},
     {"shard", "Only for `basind shard`: a process that holds bytes for an aggregator."},
-    {"drain", "Shutdown of the aggregator."},
+    {"shards", "What an aggregator does with the shards that connect to it."},
+    {"drain", "Shutdown of the aggregator, or of a shard."},
     {"state", "State that survives a restart of the aggregator."},
     {"memory", "The memory budget and its parts."},
     {"limits", "Upper limits."},
@@ -370,8 +371,9 @@ void AddWaits(std::vector<Option>& table) {
   table.push_back(Duration(
       "drain.grace", [](Settings& s) -> absl::Duration& { return Core(s).drain_grace; }, "30s",
       absl::ZeroDuration(), kLongest,
-      "The time that open rounds have to end after SIGTERM. On Kubernetes, "
-      "terminationGracePeriodSeconds must be longer."));
+      "The time that open rounds have to end after SIGTERM, here or with what they have on a "
+      "shard. "
+      "On Kubernetes, terminationGracePeriodSeconds must be longer."));
   table.push_back(Path(
       "state.file", [](Settings& s) -> std::string& { return s.state_path; },
       "A file to which the members of each job are written before they are announced. A restarted "
@@ -457,6 +459,23 @@ void AddShard(std::vector<Option>& table) {
       "shard.token_file", [](Settings& s) -> std::string& { return s.shard.token_file; },
       "File with the token of a shard, for an aggregator with auth.file; it grants the role shard "
       "for the jobs *. The shard needs an auth.file of its own, with the grants of the workers."));
+}
+
+void AddShards(std::vector<Option>& table) {
+  table.push_back(Bytes(
+      "shards.least_share", +[](Settings& s) -> uint64_t& { return Core(s).least_share; }, "1MiB",
+      {1, kTiB},
+      "A lane with fewer bytes for each process that holds a part stays on one of them, because "
+      "more messages would cost more than the shared link gains."));
+  table.push_back(Duration(
+      "shards.grace", [](Settings& s) -> absl::Duration& { return Core(s).shard_grace; }, "10s",
+      absl::Milliseconds(100), kLongest,
+      "How long a worker may not reach a shard until its job goes on without the shard."));
+  table.push_back(Choice(
+      "shards.coordinator_share", +[](Settings& s) -> bool& { return Core(s).coordinator_share; },
+      {"false", "true"}, "true",
+      "Whether the aggregator itself holds a part of the gradients while there are shards. With "
+      "false, its link has control messages and broadcast values only."));
 }
 
 void AddBounds(std::vector<Option>& table) {
@@ -571,6 +590,7 @@ std::vector<Option> OptionTable() {
   AddWaits(table);
   AddStandby(table);
   AddShard(table);
+  AddShards(table);
   AddBounds(table);
   return table;
 }

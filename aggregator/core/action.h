@@ -267,6 +267,12 @@ struct SaveSettings {
   std::optional<ChangedSettings> settings;
 };
 
+// No round has, or will have, anything on the shard, which drains. Close the connection with it;
+// report ShardLost.
+struct ReleaseShard {
+  ShardId shard = 0;
+};
+
 // The drain of the service is over: nothing is open, or its grace has passed.
 struct Drained {};
 
@@ -274,7 +280,7 @@ using Action =
     std::variant<Send, SendAll, EndSession, NameTensors, IdleLane, EndJob, KeepChunks,
                  DiscardChunks, StartAttempt, Reduce, Publish, ReleaseResult, RelayResult,
                  ResultsTaken, EndRound, RelayBlob, SendBlob, DropBlob, AcceptStream, CloseStream,
-                 SendFrame, ForgetFrames, SaveState, SaveSettings, Note, Drained>;
+                 SendFrame, ForgetFrames, SaveState, SaveSettings, Note, ReleaseShard, Drained>;
 
 }  // namespace basin::aggregator
 

@@ -113,6 +113,8 @@ struct Config {
   uint64_t window_bytes = uint64_t{16} << 20;  // Parked per worker and lane, when there is room.
   uint64_t result_window_bytes = uint64_t{8} << 20;  // Unacknowledged results per lane.
   uint64_t least_share = kLeastShare;                // See Placement::least_bytes.
+  // Whether shard 0 holds a part of the chunks while there are others.
+  bool coordinator_share = true;
   // How long a worker may not reach a shard until its job goes on without the shard.
   absl::Duration shard_grace = absl::Seconds(10);
 

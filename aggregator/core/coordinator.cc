@@ -30,6 +30,18 @@ bool MayHurryDeadlines(const ToAggregator& message) {
          std::holds_alternative<ShardUnreachable>(message);
 }
 
+// So long after a shard began to drain, lanes that rest leave it. A lane whose rounds follow each
+// other leaves it at a verdict before that, with nothing on its way to the shard.
+constexpr absl::Duration kRestBeforeVacating = absl::Seconds(1);
+
+// Whether the input may end the last use of a shard. Frames and reductions, of which there are
+// many, do not.
+bool MayEndUse(const Input& input) {
+  return !std::holds_alternative<FrameReceived>(input) &&
+         !std::holds_alternative<ReduceDone>(input) && !std::holds_alternative<BlobReceived>(input);
+}
+bool MayEndUse(const SessionLost&) { return true; }
+
 }  // namespace
 
 std::string_view TeamOf(std::string_view job) {
@@ -97,7 +109,9 @@ std::optional<JobId> Coordinator::WithJob(const JobScope& scope, const JobName& 
 }
 
 absl::Time Coordinator::NextDeadline() const {
-  return std::min(deadlines_.Next(), drained_ ? absl::InfiniteFuture() : drain_until_) + stalled_;
+  return std::min(
+             {deadlines_.Next(), shards_due_, drained_ ? absl::InfiniteFuture() : drain_until_}) +
+         stalled_;
 }
 
 // A deadline that has passed is due now. This process can sleep only from now on, so time before
@@ -146,6 +160,7 @@ void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& act
   }
   if (lived_ >= deadlines_.Next()) CheckDeadlines(scope);
   if (draining_) CheckDrained(scope);
+  if (shards_draining_ > 0 && MayEndUse(input)) CheckShardsThatDrain(scope);
   const bool dropped = memory_.shortage;
   if (dropped) DropCached(scope);
   if (dropped || memory_.reserved < reserved) {
@@ -238,22 +253,8 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
             }
             return About{};
           },
-          [&](const ShardLost& lost) {
-            const auto it = shards_.find(lost.shard);
-            if (it == shards_.end()) return About{};
-            scope.actions.push_back(
-                Note{NoteKind::kShardLost, "", "", "", 0,
-                     absl::StrCat("Shard ", it->second.name, " is lost: ", lost.why,
-                                  " Its chunks are placed on the others and pushed again.")});
-            const std::string reason = absl::StrCat("shard ", it->second.name, " is lost");
-            shards_.erase(it);
-            for (auto& [id, job] : jobs_) {
-              LoseShard(job, scope, lost.shard, reason);
-              Reconcile(job, scope);
-              SetDeadline(job, scope.now);
-            }
-            return About{};
-          },
+          [&](const ShardDraining& draining) { return DrainShard(draining.shard, scope); },
+          [&](const ShardLost& lost) { return LoseShard(lost, scope); },
           // The disk and operators speak of one job.
           [&](const auto& of_job) {
             return About{WithJob(scope, of_job.job,
@@ -281,6 +282,70 @@ void Coordinator::Drain(const DrainService& drain, const JobScope& scope) {
   scope.actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
                                "Draining: open rounds finish; no new worker is admitted."});
   for (auto& [id, job] : jobs_) SendDraining(job, scope);
+}
+
+Coordinator::About Coordinator::DrainShard(ShardId id, const JobScope& scope) {
+  const auto it = shards_.find(id);
+  if (it == shards_.end() || it->second.drains_since.has_value()) return About{};
+  Shard& shard = it->second;
+  shard.drains_since = scope.now;
+  ++shards_draining_;
+  shards_due_ = std::min(shards_due_, scope.now + kRestBeforeVacating);
+  scope.actions.push_back(
+      Note{NoteKind::kShardDraining, "", "", "", 0,
+           absl::StrCat("Shard ", shard.name,
+                        " drains: it holds what open rounds have there, and nothing of later "
+                        "rounds.")});
+  for (auto& [number, job] : jobs_) {
+    ReviewPlacement(job, scope);
+    Reconcile(job, scope);
+    SetDeadline(job, scope.now);
+  }
+  return About{};
+}
+
+Coordinator::About Coordinator::LoseShard(const ShardLost& lost, const JobScope& scope) {
+  const auto it = shards_.find(lost.shard);
+  if (it == shards_.end()) return About{};
+  const Shard shard = it->second;
+  const bool drains = shard.drains_since.has_value();
+  if (shard.released) {
+    scope.actions.push_back(
+        Note{NoteKind::kShardDrained, "", "", "", 0,
+             absl::StrCat("Shard ", shard.name, " has drained: no round needed it any more.")});
+  } else {
+    scope.actions.push_back(
+        Note{drains ? NoteKind::kShardDrained : NoteKind::kShardLost, "", "", "", 0,
+             absl::StrCat("Shard ", shard.name,
+                          drains ? " has ended its drain while rounds needed it: " : " is lost: ",
+                          lost.why, " Its chunks are placed on the others and pushed again.")});
+  }
+  if (drains && --shards_draining_ == 0) shards_due_ = absl::InfiniteFuture();
+  shards_.erase(it);
+  const std::string reason = absl::StrCat("shard ", shard.name, drains ? " has ended" : " is lost");
+  for (auto& [id, job] : jobs_) {
+    aggregator::LoseShard(job, scope, lost.shard, reason);
+    Reconcile(job, scope);
+    SetDeadline(job, scope.now);
+  }
+  return About{};
+}
+
+void Coordinator::CheckShardsThatDrain(const JobScope& scope) {
+  if (scope.now >= shards_due_) shards_due_ = absl::InfiniteFuture();
+  for (auto& [id, shard] : shards_) {
+    if (!shard.drains_since.has_value() || shard.released) continue;
+    const absl::Time due = *shard.drains_since + kRestBeforeVacating;
+    if (scope.now < due) shards_due_ = std::min(shards_due_, due);
+    shard.released = true;
+    for (auto& [number, job] : jobs_) {
+      if (scope.now >= due) VacateRestingLanes(job, scope, id);
+      if (!Uses(job, id)) continue;
+      shard.released = false;
+      if (scope.now < due) break;
+    }
+    if (shard.released) scope.actions.push_back(ReleaseShard{id});
+  }
 }
 
 bool Coordinator::IsCrowded(SessionId session) const {

@@ -68,7 +68,8 @@ class Coordinator {
   // follows from the jobs, apart from how early it wakes them, and waking early changes nothing.
   auto Fields() const {
     return std::tie(started_, lived_, stalled_, memory_, next_job_, jobs_, by_name_, saved_,
-                    sessions_, shards_, draining_, keeps_sessions_, drain_until_, drained_);
+                    sessions_, shards_, shards_due_, draining_, keeps_sessions_, drain_until_,
+                    drained_);
   }
 
  private:
@@ -92,6 +93,10 @@ class Coordinator {
   void DropCached(const JobScope& scope);
   void Drain(const DrainService& drain, const JobScope& scope);
   void CheckDrained(const JobScope& scope);
+  About DrainShard(ShardId shard, const JobScope& scope);
+  About LoseShard(const ShardLost& lost, const JobScope& scope);
+  // Releases those that drain and that no round needs any more.
+  void CheckShardsThatDrain(const JobScope& scope);
   // Whether this many other sessions from the address of `session` have sent a hello.
   bool IsCrowded(SessionId session) const;
   void Refuse(const JobScope& scope, NoteKind kind, SessionId session, const Hello& hello,
@@ -125,6 +130,8 @@ class Coordinator {
   std::map<JobName, SavedState> saved_;
   Sessions sessions_;
   Shards shards_;
+  uint32_t shards_draining_ = 0;                    // How many of them drain.
+  absl::Time shards_due_ = absl::InfiniteFuture();  // Then lanes that rest leave these.
   bool draining_ = false;
   bool keeps_sessions_ = false;  // After the drain.
   bool drained_ = false;

@@ -213,7 +213,7 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
       },
       Unrouted<aggregator::Send, SendAll, NameTensors, IdleLane, EndJob, KeepChunks, DiscardChunks,
                Reduce, ReleaseResult, DropBlob, AcceptStream, CloseStream, SendFrame, ForgetFrames,
-               SaveState, SaveSettings, Note, Drained>{},
+               SaveState, SaveSettings, Note, ReleaseShard, Drained>{},
   };
   for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
   for (const Closed& one : closed) {

@@ -181,6 +181,11 @@ struct ShardUp {
   std::string endpoint;  // host:port where workers open data streams.
 };
 
+// It is to end, and goes on until ReleaseShard: rounds that are open keep what they have there.
+struct ShardDraining {
+  ShardId shard = 0;
+};
+
 // It is gone, with all that it held. Nothing that it reports comes after this, and actions on it
 // are dropped; its streams need no StreamLost. `why`: as a sentence.
 struct ShardLost {
@@ -246,7 +251,7 @@ struct Tick {};
 using Input = std::variant<Tick, SessionOpened, MessageReceived, MessagesWait, SessionsUnheard,
                            FrameReceived, BlobReceived, ReduceDone, StateSaved, SettingsSaved,
                            EvictWorker, WorkerExited, DrainWorker, DrainService, RecoverJob,
-                           SuspendJob, ResumeJob, SetJob, ShardUp, ShardLost>;
+                           SuspendJob, ResumeJob, SetJob, ShardUp, ShardDraining, ShardLost>;
 
 // What the runner reports: that, or what Delivery alone takes.
 using Event = std::variant<Input, SessionClosed, StreamOpened, StreamLost>;

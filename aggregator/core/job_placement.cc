@@ -3,6 +3,7 @@
 #include "aggregator/core/job_placement.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -23,7 +24,8 @@ std::vector<PlacedShard> ShardsFor(const Job& job, const JobScope& scope) {
     if (!Knows(job.workers[slot])) return others;
   }
   for (const auto& [id, shard] : scope.shards) {
-    if (!job.placements.Excludes(id)) others.push_back({id, shard.name, shard.endpoint});
+    if (shard.drains_since.has_value() || job.placements.Excludes(id)) continue;
+    others.push_back({id, shard.name, shard.endpoint});
   }
   return others;
 }
@@ -46,6 +48,12 @@ void ForgetUnused(Job& job) {
   job.placements.KeepOnly(used);
 }
 
+// A shard was lost from the placement of the lane. Returns where the chunks were.
+Shares PlaceAgain(const Job& job, Lane& lane) {
+  return std::exchange(lane.shares, Shares(job.placements.Get(lane.placement.number), lane.layout,
+                                           lane.placement.layout));
+}
+
 void LoseFromRounds(Job& job, const JobScope& scope, ShardId shard, const std::string& reason,
                     std::optional<Slot> except) {
   const std::vector<PlacementNumber> had = job.placements.Lose(shard);
@@ -54,9 +62,7 @@ void LoseFromRounds(Job& job, const JobScope& scope, ShardId shard, const std::s
   }
   for (Lane& lane : job.lanes) {
     if (std::find(had.begin(), had.end(), lane.placement.number) == had.end()) continue;
-    const Shares before = std::move(lane.shares);
-    lane.shares =
-        Shares(job.placements.Get(lane.placement.number), lane.layout, lane.placement.layout);
+    const Shares before = PlaceAgain(job, lane);
     if (!lane.round.has_value()) continue;
     LoseChunks(*lane.round, ScopeOf(job, scope, lane.index), before, shard, reason);
     job.changed = true;  // What follows for the lane waits until the worker has its welcome.
@@ -73,8 +79,8 @@ RoundPlacement PlacementOfNext(const Job& job, const Lane& lane) {
 void PlaceLane(Job& job, Lane& lane) {
   const RoundPlacement next = PlacementOfNext(job, lane);
   const Placement& placement = job.placements.Get(next.number);
-  // A placement that is new has no shard that was lost.
-  if (next == lane.placement && placement.lost.empty()) return;
+  // A shard that is lost from the lane's placement is also lost from its shares.
+  if (next == lane.placement) return;
   const bool another = next.number != lane.placement.number;
   lane.placement = next;
   lane.shares = Shares(placement, lane.layout, next.layout);
@@ -100,7 +106,8 @@ std::vector<Placement> PlacementsFor(const Job& job, const Worker& worker) {
 }
 
 void ReviewPlacement(Job& job, const JobScope& scope, std::optional<Slot> except) {
-  if (job.placements.Choose(ShardsFor(job, scope), scope.config.least_share)) {
+  if (job.placements.Choose(ShardsFor(job, scope), scope.config.least_share,
+                            scope.config.coordinator_share)) {
     const Placement& now = job.placements.current();
     if (now.number != 0) SendPlacement(job, scope, now, except);
     ForgetUnused(job);
@@ -132,6 +139,31 @@ void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string
   }
   LoseFromRounds(job, scope, shard, reason, std::nullopt);
   ReviewPlacement(job, scope);
+}
+
+bool Uses(const Job& job, ShardId shard) {
+  return job.placements.current().Has(shard) ||
+         std::any_of(job.lanes.begin(), job.lanes.end(), [&](const Lane& lane) {
+           return job.placements.Get(lane.placement.number).Has(shard);
+         });
+}
+
+void VacateRestingLanes(Job& job, const JobScope& scope, ShardId shard) {
+  std::map<PlacementNumber, bool> rests;
+  for (const Lane& lane : job.lanes) {
+    const PlacementNumber number = lane.placement.number;
+    if (!job.placements.Get(number).Has(shard)) continue;
+    const auto [entry, is_new] = rests.try_emplace(number, true);
+    entry->second = entry->second && !lane.round.has_value();
+  }
+  for (const auto& [number, all_rest] : rests) {
+    if (!all_rest) continue;
+    job.placements.Lose(number, shard);
+    SendPlacement(job, scope, job.placements.Get(number), std::nullopt);
+    for (Lane& lane : job.lanes) {
+      if (lane.placement.number == number) PlaceAgain(job, lane);
+    }
+  }
 }
 
 void OnShardUnreachable(Job& job, const JobScope& scope, Slot slot,

@@ -114,6 +114,10 @@ const char* NoteKindName(NoteKind kind) {
       return "shard_up";
     case NoteKind::kShardLost:
       return "shard_lost";
+    case NoteKind::kShardDraining:
+      return "shard_draining";
+    case NoteKind::kShardDrained:
+      return "shard_drained";
     case NoteKind::kShardUnreachable:
       return "shard_unreachable";
     case NoteKind::kDescriptorsShort:

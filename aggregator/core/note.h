@@ -72,6 +72,8 @@ enum class NoteKind : uint8_t {
   kContributionDeferred,
   kShardUp,
   kShardLost,
+  kShardDraining,
+  kShardDrained,
   kShardUnreachable,
   // The core does not note these: engine and basind report them about their process.
   kDescriptorsShort,

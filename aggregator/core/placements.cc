@@ -2,6 +2,7 @@
 
 #include "aggregator/core/placements.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -13,25 +14,36 @@ const Placement& Placements::Get(PlacementNumber number) const {
   return found == all_.end() ? *on_coordinator : found->second;
 }
 
-bool Placements::Choose(const std::vector<PlacedShard>& others, uint64_t least_bytes) {
+bool Placements::Choose(const std::vector<PlacedShard>& others, uint64_t least_bytes,
+                        bool coordinator_share) {
   std::vector<PlacedShard> shards;
+  std::vector<ShardId> without;
+  if (!others.empty() && !coordinator_share) without.push_back(kCoordinatorShard);
   if (!others.empty()) shards.emplace_back();
   shards.insert(shards.end(), others.begin(), others.end());
   const Placement& present = current();
-  if (present.lost.empty() && present.shards == shards) return false;
+  if (present.lost == without && present.shards == shards) return false;
   current_ = shards.empty() ? 0 : ++last_;
-  if (current_ != 0) all_[current_] = Placement{current_, least_bytes, std::move(shards), {}};
+  if (current_ != 0)
+    all_[current_] = Placement{current_, least_bytes, std::move(shards), std::move(without)};
   return true;
 }
 
 std::vector<PlacementNumber> Placements::Lose(ShardId shard) {
   std::vector<PlacementNumber> had;
-  for (auto& [number, placement] : all_) {
-    if (!placement.Has(shard)) continue;
-    placement.lost.push_back(shard);
-    had.push_back(number);
+  for (const auto& [number, placement] : all_) {
+    if (placement.Has(shard)) had.push_back(number);
   }
+  for (const PlacementNumber number : had) Lose(number, shard);
   return had;
+}
+
+void Placements::Lose(PlacementNumber number, ShardId shard) {
+  Placement& placement = all_.at(number);
+  placement.lost.push_back(shard);
+  if (placement.lost.size() < placement.shards.size()) return;
+  // Shard 0 is never gone. What it had not held comes to it from the last of the others.
+  placement.lost.erase(std::find(placement.lost.begin(), placement.lost.end(), kCoordinatorShard));
 }
 
 void Placements::KeepOnly(const std::set<PlacementNumber>& used) {

@@ -3,7 +3,8 @@
 // The placements of a job: the one that its lanes' next rounds use, and those that rounds still
 // use. protocol/placement.h has the rule by which a placement spreads chunks.
 //
-// Shard 0 is the first of each list, so a list is never empty, and what is small is on shard 0.
+// Shard 0 is the first of each list, so a list is never empty, and what is small is on shard 0. If
+// shard 0 is to hold nothing, it counts as lost from the start, until no other one is left.
 //
 // Thread contract: a plain value.
 
@@ -28,10 +29,14 @@ class Placements {
   // All that are in use, without number 0, in order.
   const std::map<PlacementNumber, Placement>& all() const { return all_; }
 
-  // Makes these, after shard 0, the shards of the present placement. Returns whether they were not.
-  bool Choose(const std::vector<PlacedShard>& others, uint64_t least_bytes);
+  // Makes these, after shard 0, the shards of the present placement. `coordinator_share`: whether
+  // shard 0 holds a part. Returns whether it was another placement.
+  bool Choose(const std::vector<PlacedShard>& others, uint64_t least_bytes,
+              bool coordinator_share = true);
   // Returns the numbers of the placements that had the shard.
   std::vector<PlacementNumber> Lose(ShardId shard);
+  // The same in this placement alone. REQUIRES: it has the shard.
+  void Lose(PlacementNumber number, ShardId shard);
   // Forgets those that are neither of these nor the present one.
   void KeepOnly(const std::set<PlacementNumber>& used);
 

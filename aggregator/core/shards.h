@@ -8,9 +8,11 @@
 #define BASIN_AGGREGATOR_CORE_SHARDS_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 
+#include "absl/time/time.h"
 #include "protocol/fields.h"
 #include "protocol/placement.h"
 
@@ -18,8 +20,10 @@ namespace basin::aggregator {
 
 struct Shard {
   std::string name;
-  std::string endpoint;  // host:port of its data streams.
-  auto Fields() const { return std::tie(name, endpoint); }
+  std::string endpoint;                                   // host:port of its data streams.
+  std::optional<absl::Time> drains_since = std::nullopt;  // It is to end.
+  bool released = false;                                  // No round needs it any more.
+  auto Fields() const { return std::tie(name, endpoint, drains_since, released); }
 };
 
 // In the order in which they came, without shard 0.

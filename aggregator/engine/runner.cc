@@ -59,6 +59,10 @@ void Runner::Step(const Event& event, absl::Time now) {
     std::visit([this](const auto& what) { Do(what); }, action);
   }
   shards_.EndStep();
+  for (const ShardId shard : std::exchange(released_, {})) {
+    transport().CloseShard(shard, absl::OkStatus());
+    ShardClosed(shard, "It was released.", now);
+  }
 }
 
 void Runner::Flush() {
@@ -228,6 +232,12 @@ absl::Status Runner::Report(ShardId shard, ReduceDone done, absl::Time now) {
   return absl::OkStatus();
 }
 
+absl::Status Runner::Report(ShardId shard, ShardDraining draining, absl::Time now) {
+  draining.shard = shard;
+  Step(draining, now);
+  return absl::OkStatus();
+}
+
 absl::Status Runner::Report(ShardId shard, const ShardUse& use, absl::Time) {
   shards_.Used(shard, use);
   return absl::OkStatus();
@@ -283,6 +293,8 @@ void Runner::Do(const SaveState& save) { dependencies_.save(save); }
 void Runner::Do(const SaveSettings& save) { dependencies_.save_settings(save); }
 
 void Runner::Do(const Note& note) { dependencies_.notes->OnNote(note, now_); }
+
+void Runner::Do(const ReleaseShard& release) { released_.push_back(release.shard); }
 
 void Runner::Do(const Drained&) { dependencies_.drained(); }
 

@@ -135,6 +135,7 @@ class Runner {
   absl::Status Report(ShardId shard, ShardFrameReceived received, absl::Time now);
   absl::Status Report(ShardId shard, const ShardFrameUnknown& unknown, absl::Time now);
   absl::Status Report(ShardId shard, ReduceDone done, absl::Time now);
+  absl::Status Report(ShardId shard, ShardDraining draining, absl::Time now);
   absl::Status Report(ShardId shard, const ShardUse& use, absl::Time now);
   // ---- actions
   void Do(const basin::aggregator::Send& send);
@@ -144,6 +145,7 @@ class Runner {
   void Do(const SaveState& save);
   void Do(const SaveSettings& save);
   void Do(const Note& note);
+  void Do(const ReleaseShard& release);
   void Do(const Drained& drained);
   // All others are about bytes, here or at a shard.
   template <typename Other>
@@ -154,6 +156,7 @@ class Runner {
   absl::Time now_;
   ByteRunner bytes_;
   RemoteShards shards_;
+  std::vector<ShardId> released_;  // By the step in progress.
   ReduceTimes reduce_times_;
 
   std::vector<Action> actions_;                 // From the Step in progress; kept for its memory.

@@ -66,7 +66,7 @@ struct ShardUse {
 };
 
 using ShardEvent = std::variant<StreamOpened, StreamLost, ShardFrameReceived, ShardFrameUnknown,
-                                ReduceDone, ShardUse>;
+                                ReduceDone, ShardDraining, ShardUse>;
 
 using FromShard = std::variant<ShardHello, std::vector<ShardEvent>>;
 

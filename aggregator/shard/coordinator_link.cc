@@ -49,6 +49,24 @@ void CoordinatorLink::Start(Listener& listener, std::string endpoint) {
   thread_ = std::thread([this] { Run(); });
 }
 
+bool CoordinatorLink::Drain(absl::Duration most) {
+  const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(most);
+  uint64_t link;
+  {
+    MutexLock lock(mutex_);
+    draining_ = true;
+    changed_.NotifyAll();
+    if (!linked_ || call_ == nullptr) return true;
+    link = link_;
+  }
+  Send(link, {ShardDraining{}});
+  MutexLock lock(mutex_);
+  while (linked_ && call_ != nullptr && std::chrono::steady_clock::now() < until) {
+    changed_.WaitUntil(mutex_, until);
+  }
+  return !linked_ || call_ == nullptr;
+}
+
 void CoordinatorLink::Stop() {
   std::shared_ptr<LinkCall> call;
   {
@@ -80,10 +98,10 @@ void CoordinatorLink::Run() {
     const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(part * backoff);
     backoff = std::min(2 * backoff, options_.most_backoff);
     MutexLock lock(mutex_);
-    while (!stopping_ && std::chrono::steady_clock::now() < until) {
-      changed_.WaitUntil(mutex_, until);
-    }
-    if (stopping_) return;
+    const auto ends = [this]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || draining_; };
+    while (!ends() && std::chrono::steady_clock::now() < until) changed_.WaitUntil(mutex_, until);
+    if (ends()) return;
   }
 }
 
@@ -98,7 +116,7 @@ bool CoordinatorLink::Attempt(const std::string& address) {
   const auto call = std::make_shared<LinkCall>(*this, options, options_.most_waiting_bytes);
   {
     MutexLock lock(mutex_);
-    if (stopping_) return false;
+    if (stopping_ || draining_) return false;
     call_ = call;
     linked_ = false;
   }

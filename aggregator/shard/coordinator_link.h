@@ -62,6 +62,10 @@ class CoordinatorLink {
 
   // REQUIRES: the listener outlives Stop.
   void Start(Listener& listener, std::string endpoint);
+  // The shard is to end: reports ShardDraining to the coordinator, and opens no other connection.
+  // Returns whether there is none any more: at once if there was none, and false when it has lasted
+  // for so long. Then Stop.
+  bool Drain(absl::Duration most);
   void Stop();
 
   // ---- of this connection; they have no effect when it is over
@@ -93,6 +97,7 @@ class CoordinatorLink {
   mutable Mutex mutex_;
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<LinkCall> call_ ABSL_GUARDED_BY(mutex_);  // Null: there is none.
   bool linked_ ABSL_GUARDED_BY(mutex_) = false;             // It was welcome,
   uint64_t link_ ABSL_GUARDED_BY(mutex_) = 0;               // and is this connection.

@@ -45,6 +45,10 @@ void ShardEngine::Start(Transport& transport) {
   });
 }
 
+void ShardEngine::ExpectEnd() {
+  Post(kNow, [this](absl::Time) { draining_ = true; });
+}
+
 void ShardEngine::Stop() {
   // What is left must not outlive the transport.
   std::vector<Posted> left = events_.Stop(thread_);
@@ -197,13 +201,16 @@ void ShardEngine::Linked(uint64_t link, const ShardWelcome& welcome) {
 
 void ShardEngine::Unlinked(const absl::Status& why) {
   if (runner_ == nullptr) return;
-  const absl::Status over = absl::UnavailableError(absl::StrCat(
-      "Shard ", name_, " has lost its coordinator, and with that what it held: ", why.message()));
+  const absl::Status over = absl::UnavailableError(
+      draining_
+          ? absl::StrCat("Shard ", name_, " drains, and holds nothing any more.")
+          : absl::StrCat("Shard ", name_,
+                         " has lost its coordinator, and with that what it held: ", why.message()));
   for (const auto& [stream, accepted] : runner_->streams()) transport_->CloseStream(stream, over);
   AddTo(before_, runner_->bytes().counters());
   threads_.Stop();
   runner_.reset();
-  report_("unlinked", true, std::string(over.message()));
+  report_("unlinked", !draining_, std::string(over.message()));
 }
 
 void ShardEngine::Step(uint64_t link, const std::vector<ShardStep>& steps, uint64_t bytes,

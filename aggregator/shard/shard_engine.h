@@ -74,6 +74,8 @@ class ShardEngine : public StreamSink, public CoordinatorLink::Listener {
   // REQUIRES: `transport` lives until Stop has returned; the link starts after this and ends before
   // Stop.
   void Start(Transport& transport);
+  // The end of the connection is expected from now on: the shard drains.
+  void ExpectEnd();
   void Stop();
 
   // ---- for the transport
@@ -134,8 +136,9 @@ class ShardEngine : public StreamSink, public CoordinatorLink::Listener {
   ByteThreads threads_;
   std::unique_ptr<ShardRunner> runner_;  // Null: it is not linked.
   ShardId shard_ = 0;
-  uint64_t link_ = 0;    // The present connection, or the last one.
-  uint64_t links_ = 0;   // How many there were.
+  uint64_t link_ = 0;   // The present connection, or the last one.
+  uint64_t links_ = 0;  // How many there were.
+  bool draining_ = false;
   ByteCounters before_;  // Those of the links before this one.
   // When the coordinator is to be told what the shard has done, at the earliest.
   absl::Time next_report_ = absl::InfinitePast();

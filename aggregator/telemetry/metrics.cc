@@ -332,8 +332,10 @@ Metrics::Metrics(std::string version)
                                          "Times that the state file could not be written.")
                                .Add({})) {
   // Alerts watch their increase, which begins at 0 and not with the first one.
-  for (const NoteKind kind : {NoteKind::kLineageConflict, NoteKind::kJobRefused,
-                              NoteKind::kWorkerRefused, NoteKind::kAddressRefused}) {
+  for (const NoteKind kind :
+       {NoteKind::kLineageConflict, NoteKind::kJobRefused, NoteKind::kWorkerRefused,
+        NoteKind::kAddressRefused, NoteKind::kShardUp, NoteKind::kShardLost,
+        NoteKind::kShardDrained, NoteKind::kShardUnreachable}) {
     EventCounter(kind);
   }
 }

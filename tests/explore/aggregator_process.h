@@ -95,6 +95,7 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void Do(const aggregator::ResultsTaken&) {}
   void Do(const aggregator::AcceptStream&) {}
   void Do(const aggregator::CloseStream&) {}
+  void Do(const aggregator::ReleaseShard&) {}
   void Do(const aggregator::Drained&) {}
   // No explored world writes a state file.
   void Do(const aggregator::SaveState&) { wrong_ = "it saves a state that nobody reads"; }

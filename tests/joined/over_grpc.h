@@ -40,9 +40,11 @@ class Aggregator {
   explicit Aggregator(Term term, int port = 0, const ServerTls& tls = {},
                       aggregator::Gatekeeper* gatekeeper = nullptr, bool local = false,
                       uint64_t local_bytes = uint64_t{1} << 40,
-                      std::unique_ptr<accelerator::ReduceDevices> devices = nullptr)
+                      std::unique_ptr<accelerator::ReduceDevices> devices = nullptr,
+                      const aggregator::Config& core = {})
       : devices_(std::move(devices)) {
     aggregator::EngineOptions options;
+    options.core = core;
     options.core.term = term;
     options.core.lease = absl::Seconds(2);
     options.shared_result_bytes = local ? uint64_t{1} << 30 : 0;

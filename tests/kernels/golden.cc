@@ -4,108 +4,17 @@
 
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <utility>
 #include <vector>
 
+#include "tests/kernels/golden_case.h"
+
 namespace basin::kernels::contract {
 namespace {
 
-using Bytes = std::vector<unsigned char>;
-
-struct Worker {
-  std::string id;
-  Contribution contribution;
-  std::vector<uint64_t> values;
-};
-
-// A case as it stands in the file. Single-valued lines stay text in `lines`, by their first word.
-struct GoldenCase {
-  std::string name;
-  std::map<std::string, std::string> lines;
-  std::vector<Worker> workers;
-};
-
-uint64_t FromHex(const std::string& text) { return std::stoull(text, nullptr, 16); }
-
-double DoubleFromHex(const std::string& text) {
-  const uint64_t bits = FromHex(text);
-  double value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-std::vector<uint64_t> Values(std::istream& line) {
-  std::vector<uint64_t> values;
-  for (std::string word; line >> word;) values.push_back(FromHex(word));
-  return values;
-}
-
-DType DTypeFromName(const std::string& name) {
-  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64,
-                            DType::kI32, DType::kU8, DType::kF8E4M3FN, DType::kF8E5M2}) {
-    if (name == DTypeName(dtype)) return dtype;
-  }
-  return DType::kUnspecified;
-}
-
-ReduceOp OpFromName(const std::string& name) {
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kWeightedAverage,
-                            ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
-    if (name == ReduceOpName(op)) return op;
-  }
-  return ReduceOp::kUnspecified;
-}
-
-Worker ParseWorker(std::istream& line) {
-  Worker worker;
-  std::string word, form;
-  line >> worker.id >> word >> worker.contribution.weight >> form;
-  worker.contribution.skipped = form == "skip";
-  if (!worker.contribution.skipped) {
-    std::string dtype;
-    line >> dtype >> worker.contribution.wire_scale_exponent;
-    worker.contribution.wire_dtype = DTypeFromName(dtype);
-    worker.values = Values(line);
-  }
-  return worker;
-}
-
-std::vector<GoldenCase> ParseFile(std::istream& file) {
-  std::vector<GoldenCase> cases;
-  for (std::string text; std::getline(file, text);) {
-    if (text.empty() || text[0] == '#') continue;
-    std::istringstream line(text);
-    std::string word;
-    line >> word;
-    std::string rest;
-    if (word == "worker") {
-      cases.back().workers.push_back(ParseWorker(line));
-      continue;
-    }
-    std::getline(line >> std::ws, rest);
-    if (word == "case") {
-      cases.push_back(GoldenCase{rest, {}, {}});
-    } else if (!cases.empty()) {
-      cases.back().lines[word] = rest;
-    }
-  }
-  return cases;
-}
-
-// `count` elements that repeat `values`.
-Bytes Repeat(const std::vector<uint64_t>& values, DType dtype, size_t count) {
-  const size_t size = ElementSize(dtype);
-  Bytes bytes(count * size);
-  for (size_t i = 0; i < count; ++i) {
-    std::memcpy(&bytes[i * size], &values[i % values.size()], size);
-  }
-  return bytes;
-}
-
-std::string DescribeFirst(const Bytes& expected, const Bytes& actual, size_t size) {
+std::string DescribeFirst(const ElementBytes& expected, const ElementBytes& actual, size_t size) {
   for (size_t i = 0; i < expected.size(); i += size) {
     if (std::memcmp(&expected[i], &actual[i], size) == 0) continue;
     uint64_t want = 0, got = 0;
@@ -160,11 +69,7 @@ class GoldenRun {
   }
 
  private:
-  const std::string& Line(const std::string& word) const {
-    static const std::string kAbsent = "(no line)";
-    const auto line = golden_.lines.find(word);
-    return line == golden_.lines.end() ? kAbsent : line->second;
-  }
+  const std::string& Line(const std::string& word) const { return golden_.Line(word); }
 
   void Expect(const std::string& what, const std::string& expected, const std::string& actual) {
     report_->Add(expected == actual ? std::string()
@@ -181,7 +86,7 @@ class GoldenRun {
     spec.postscale = DoubleFromHex(Line("postscale"));
     spec.predivide = DoubleFromHex(Line("predivide"));
     policy_ = Line("denominator") == "ALL" ? DivisorPolicy::kAll : DivisorPolicy::kPresent;
-    for (const Worker& worker : golden_.workers) {
+    for (const GoldenWorker& worker : golden_.workers) {
       spec.contributions.push_back(worker.contribution);
       spec.contributions.back().kind =
           Line("kind") == "SUM" ? ContributionKind::kSum : ContributionKind::kMean;
@@ -193,28 +98,27 @@ class GoldenRun {
     const size_t count = std::stoull(Line("elements"));
     const DType result_dtype = plan.spec().result_dtype;
     const size_t size = ElementSize(result_dtype);
-    std::vector<Bytes> bytes;
-    for (const Worker& worker : golden_.workers) {
+    std::vector<ElementBytes> bytes;
+    for (const GoldenWorker& worker : golden_.workers) {
       bytes.push_back(worker.contribution.skipped
-                          ? Bytes{}
+                          ? ElementBytes{}
                           : Repeat(worker.values, worker.contribution.wire_dtype, count));
     }
     std::vector<Slice> slices;
-    for (const Bytes& contribution : bytes) {
+    for (const ElementBytes& contribution : bytes) {
       slices.push_back(Slice{contribution.data(), contribution.size()});
     }
     std::vector<Input> inputs;
     for (const Slice& slice : slices) inputs.push_back(Input{&slice, 1});
 
-    Bytes result(count * size);
+    ElementBytes result(count * size);
     std::vector<double> leaves(NormLeaves(count));
     Facts facts;
     const auto failure = reducer_.Reduce(plan, inputs.data(), Span{0, count},
                                          Output{result.data(), leaves.data()}, &facts);
     if (failure) return Expect("reduction", "done", failure->message);
 
-    std::istringstream value_line(Line("values"));
-    const Bytes expected = Repeat(Values(value_line), result_dtype, count);
+    const ElementBytes expected = Repeat(golden_.Values(), result_dtype, count);
     report_->Add(Prefixed(DescribeFirst(expected, result, size)));
     ExpectNorm(result_dtype, leaves);
     for (const auto& [word, text] : FactLines(golden_, facts)) Expect(word, Line(word), text);
@@ -248,8 +152,7 @@ class GoldenRun {
 
 Report CheckGolden(const Reducer& reducer, const std::string& path) {
   Report report;
-  std::ifstream file(path);
-  const std::vector<GoldenCase> cases = ParseFile(file);
+  const std::vector<GoldenCase> cases = ReadGoldenCases(path);
   if (cases.empty()) report.Add(path + " cannot be read or holds no case");
   for (const GoldenCase& golden : cases) GoldenRun(reducer, golden, &report).Run();
   return report;

@@ -142,6 +142,31 @@ TEST(Placement, ASmallLaneStaysOnTheFirstShardThatIsLeft) {
   EXPECT_EQ(BytesOf(SharesOf(placement, enough), enough).size(), 3u);
 }
 
+// A coordinator that is to hold nothing counts as lost from the start.
+TEST(Placement, TheFirstShardMayHoldNothingUntilItIsTheOnlyOne) {
+  Layout layout = LayoutOf({100 * kChunkBytes, 4, 60 * kChunkBytes});
+  Placement placement = PlacementOn({0, 1, 2}, {0});
+  const Shares shares = SharesOf(placement, layout);
+  EXPECT_EQ(shares.left(), 2u);
+  EXPECT_EQ(shares.First(), 1u);
+  const std::map<ShardId, uint64_t> bytes = BytesOf(shares, layout);
+  EXPECT_EQ(bytes.count(0), 0u);
+  EXPECT_LE(MaxOverMean(bytes, 2), 1.02);
+  // Of tensors that come later, too.
+  for (const uint64_t size : {3 * kChunkBytes, uint64_t{5}, 4 * kChunkBytes}) {
+    layout.Append({std::to_string(layout.version()), DType::kU8, {size}});
+  }
+  EXPECT_EQ(BytesOf(Shares(placement, layout, 3), layout).count(0), 0u);
+  placement.lost = {0, 2};
+  EXPECT_THAT(Runs(SharesOf(placement, layout), layout), ElementsAre(Pair(1, layout.chunks())));
+  placement.lost = {2, 1};
+  EXPECT_THAT(Runs(SharesOf(placement, layout), layout), ElementsAre(Pair(0, layout.chunks())));
+  placement = PlacementOn({0, 1, 2}, {0});
+  placement.least_bytes = kLeastShare;
+  const Layout small = LayoutOf({100, 5});
+  EXPECT_THAT(Runs(SharesOf(placement, small), small), ElementsAre(Pair(1, 2)));
+}
+
 TEST(Placement, TensorsThatWereRegisteredLaterMoveNothing) {
   Layout layout = LayoutOf({6 * kChunkBytes, 4});
   Placement placement = PlacementOn({0, 1, 2});

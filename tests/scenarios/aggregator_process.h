@@ -53,6 +53,7 @@ class AggregatorProcess : public world::AggregatorProcess<Elements> {
   void Do(const aggregator::SaveState& save);
   void Do(const aggregator::SaveSettings&) {}  // No operator sets anything here.
   void Do(const aggregator::Note& note);
+  void Do(const aggregator::ReleaseShard&) {}  // No scenario has shards.
   void Do(const aggregator::Drained&);
   void Send(const std::vector<aggregator::SessionId>& sessions, const ToWorker& message);
 

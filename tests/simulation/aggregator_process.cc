@@ -214,6 +214,10 @@ void AggregatorProcess::LoseShard(uint32_t index) {
   if (found == shards_.end()) return;
   const ShardId id = found->first;
   shards_.erase(found);
+  const auto known = core().shards().find(id);
+  if (known != core().shards().end() && known->second.drains_since.has_value()) {
+    world_.coverage.Saw(Sight::kDrainOverdue);
+  }
   struct Before {
     RoundPhase phase;
     uint64_t attempt;
@@ -244,6 +248,17 @@ void AggregatorProcess::LoseShard(uint32_t index) {
   }
 }
 
+void AggregatorProcess::EndReleased(ShardId id) {
+  world_.coverage.Saw(Sight::kShardReleased);
+  shards_.erase(id);
+  Step(aggregator::ShardLost{id, "It was released."});
+  for (const aggregator::Action& action : actions_) {
+    if (std::holds_alternative<aggregator::Note>(action)) continue;
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " released shard ", id, ", and it was needed."));
+  }
+}
+
 void AggregatorProcess::FromShard(ShardProcess& shard, uint32_t generation) {
   std::optional<simulation::FromShard> what = shard.Take(generation);
   if (!what.has_value()) return;
@@ -262,6 +277,8 @@ void AggregatorProcess::FromShard(ShardProcess& shard, uint32_t generation) {
     Step(std::move(*done));
   } else if (auto* opened = std::get_if<aggregator::StreamOpened>(&*what)) {
     Step(*opened);
+  } else if (auto* draining = std::get_if<aggregator::ShardDraining>(&*what)) {
+    Step(*draining);
   } else {
     Step(std::get<aggregator::StreamLost>(*what));
   }
@@ -289,6 +306,7 @@ void AggregatorProcess::Route(aggregator::Action& action) {
                              std::is_same_v<What, aggregator::RelayResult> ||
                              std::is_same_v<What, aggregator::AcceptStream> ||
                              std::is_same_v<What, aggregator::CloseStream> ||
+                             std::is_same_v<What, aggregator::ReleaseShard> ||
                              std::is_same_v<What, aggregator::SendFrame> ||
                              std::is_same_v<What, aggregator::ForgetFrames>) {
           only = what.shard;
@@ -378,6 +396,11 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     if (Allows(action)) Route(action);
   }
   if (alive_) SendToShards();
+  std::vector<ShardId> released;
+  for (const aggregator::Action& action : actions) {
+    const auto* release = std::get_if<aggregator::ReleaseShard>(&action);
+    if (release != nullptr) released.push_back(release->shard);
+  }
   const bool reducing =
       std::any_of(reductions_.begin(), reductions_.end(),
                   [this](const auto& reduction) { return shell_.IsLive(reduction.second); });
@@ -400,6 +423,9 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   if (alive_ && verdicts_in_step_ > 0) CheckSamples();
   actions_ = std::move(actions);
   ticker_.Plan(core_.NextDeadline());
+  for (const ShardId shard : released) {
+    if (alive_) EndReleased(shard);
+  }
 }
 
 void AggregatorProcess::CheckLedgers() {

@@ -49,6 +49,8 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void TakeShard(ShardProcess& shard);
   void FromShard(ShardProcess& shard, uint32_t generation);
   void LoseShard(uint32_t index);
+  // It drains, and was told that no round needs it.
+  void EndReleased(ShardId shard);
   // Whether it has this link of the shard.
   bool HasShard(uint32_t index, uint32_t generation) const;
 
@@ -89,6 +91,7 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void Do(aggregator::SaveState& save);
   void Do(aggregator::SaveSettings&) {}  // No operator sets anything here.
   void Do(aggregator::Note& note);
+  void Do(aggregator::ReleaseShard&) {}  // The shard does.
   void Do(aggregator::Drained&);
 
   // Keeps an action for the shards that it is for; carries it out here if that includes this one.

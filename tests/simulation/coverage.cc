@@ -135,7 +135,9 @@ const char* SightName(Sight sight) {
                                            "shard lost with results",
                                            "shard lost with what a lost worker had sent",
                                            "shard lost with results of a prepared value",
-                                           "shard lost with a value that nobody staged"};
+                                           "shard lost with a value that nobody staged",
+                                           "shard released after its drain",
+                                           "shard ended in its drain"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

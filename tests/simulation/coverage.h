@@ -90,8 +90,10 @@ enum class Sight : uint8_t {
   kContributorLost,    // With a shard, what a lost worker could not push again.
   kPreparedLost,       // Results of a prepared value were lost with a shard, and supplied.
   kValueLost,          // The same, and nobody could have staged the value.
+  kShardReleased,      // A shard drained, and no round needed it any more.
+  kDrainOverdue,       // One ended while rounds needed it, in its drain.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kValueLost) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kDrainOverdue) + 1;
 
 const char* SightName(Sight sight);
 

@@ -59,13 +59,14 @@ enum class Happening : uint8_t {
   kOperator,            // An operator looks at the job.
   kHeal,                // Faults stop.
   kShardDials,          // a: shard.
-  kShardReports,   // a: shard, b: generation of its link. Its next event reaches the aggregator.
-  kShardHears,     // The same. Its next actions reach it.
-  kShardLinkLost,  // The same. It notices that the link is lost.
-  kShardIsLost,    // The same. The aggregator notices it.
-  kShardReduced,   // a: shard, b: reduction.
-  kStartShard,     // a: shard.
-  kContinueShard,  // a: shard. SIGCONT.
+  kShardReports,    // a: shard, b: generation of its link. Its next event reaches the aggregator.
+  kShardHears,      // The same. Its next actions reach it.
+  kShardLinkLost,   // The same. It notices that the link is lost.
+  kShardIsLost,     // The same. The aggregator notices it.
+  kShardReduced,    // a: shard, b: reduction.
+  kShardDrainEnds,  // a: shard, b: drain. The time of the drain is over.
+  kStartShard,      // a: shard.
+  kContinueShard,   // a: shard. SIGCONT.
 };
 
 struct Scheduled {

@@ -227,6 +227,7 @@ void MakeShards(Random random, Scenario& scenario) {
   scenario.shards_start_at = random.Chance(50) ? 0 : random.Between(1, 500) * kMillisecond;
   scenario.config.least_share = random.Chance(80) ? 0 : kChunkBytes;
   scenario.config.shard_grace = absl::Milliseconds(random.Between(300, 4000));
+  scenario.config.coordinator_share = random.Chance(75);
   scenario.rounds += static_cast<uint32_t>(random.Between(0, 4));
   if (random.Chance(6)) return;
   const SimTime span =
@@ -300,7 +301,8 @@ const char* FaultKindName(FaultKind kind) {
                                            "ShardUnreachable",
                                            "ShardCut",
                                            "ShardAdded",
-                                           "ShardSlow"};
+                                           "ShardSlow",
+                                           "ShardDrain"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kFaultKinds);
   return kNames[static_cast<uint32_t>(kind)];
 }

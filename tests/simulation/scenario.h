@@ -67,10 +67,11 @@ enum class FaultKind : uint8_t {
   kShardCut,          // A worker's connections to it are reset.
   kShardAdded,
   kShardSlow,
+  kShardDrain,  // SIGTERM; it starts again when it has ended.
 };
 // Those that every seed may draw.
 inline constexpr uint32_t kCommonFaultKinds = static_cast<uint32_t>(FaultKind::kFinish) + 1;
-inline constexpr uint32_t kFaultKinds = static_cast<uint32_t>(FaultKind::kShardSlow) + 1;
+inline constexpr uint32_t kFaultKinds = static_cast<uint32_t>(FaultKind::kShardDrain) + 1;
 
 const char* FaultKindName(FaultKind kind);
 

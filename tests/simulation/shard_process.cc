@@ -112,10 +112,30 @@ void ShardProcess::CutLink() {
   down_.clear();
 }
 
+void ShardProcess::Drain(SimTime most, SimTime restart) {
+  if (draining_) return;
+  world_.Narrate(Detail::kNotable, name(), [] { return "is asked to end"; });
+  draining_ = true;
+  restart_ = restart;
+  if (!link_.has_value()) return End();
+  SendUp(aggregator::ShardDraining{id_});
+  world_.queue.After(most, Happening::kShardDrainEnds, index_, ++drains_);
+}
+
+void ShardProcess::DrainEnds(uint32_t drain) {
+  if (draining_ && drain == drains_) End();
+}
+
+void ShardProcess::End() {
+  Crash(false);
+  world_.queue.After(restart_, Happening::kStartShard, index_);
+}
+
 void ShardProcess::StallLink(SimTime until) { stalled_until_ = std::max(stalled_until_, until); }
 
 void ShardProcess::LinkIsLost(uint32_t generation) {
   if (!alive_ || !link_.has_value() || generation != generation_) return;
+  if (draining_) return End();
   world_.Narrate(Detail::kNotable, name(), [] { return "has lost its link, and dials again"; });
   Forget();
   for (const ConnectionId connection : connections_) world_.network.CloseByAggregator(connection);
@@ -137,7 +157,7 @@ void ShardProcess::Crash(bool reset) {
   world_.Narrate(Detail::kNotable, name(), [] { return "dies"; });
   CutLink();
   Forget();
-  alive_ = stopped = false;
+  alive_ = stopped = draining_ = false;
   deferred.clear();
   connections_.clear();
   for (ConnectionId id = 0; id < world_.network.size(); ++id) {
@@ -201,6 +221,14 @@ void ShardProcess::CarryOut(aggregator::Action& action, const Shell::Arrived& ar
           if (connections_.count(connection) == 0) return;
           world_.network[connection].session = what.session;
           world_.network.SendDown(connection, OpenAccepted{});
+        } else if constexpr (std::is_same_v<What, aggregator::ReleaseShard>) {
+          if (held_bytes() > 0) {
+            Require(absl::InternalError(
+                absl::StrCat("it is released, and holds ", held_bytes(), " bytes")));
+          }
+          world_.Narrate(Detail::kNotable, name(), [] { return "is released"; });
+          link_.reset();
+          End();
         } else if constexpr (std::is_same_v<What, aggregator::CloseStream>) {
           const auto connection = static_cast<ConnectionId>(what.stream - 1);
           if (connections_.erase(connection) > 0) world_.network.CloseByAggregator(connection);

@@ -41,7 +41,7 @@ struct ShardFrame {
   aggregator::FrameReceived event;
 };
 using FromShard = std::variant<aggregator::StreamOpened, aggregator::StreamLost, ShardFrame,
-                               aggregator::ReduceDone>;
+                               aggregator::ReduceDone, aggregator::ShardDraining>;
 
 // What one step of the aggregator asks of it. `frame`: the one that the step was given; 0: another
 // event.
@@ -84,6 +84,9 @@ class ShardProcess {
 
   void Crash(bool reset);
   void Start();
+  // It is asked to end, does so after `most` at the latest, and starts again `restart` after that.
+  void Drain(SimTime most, SimTime restart);
+  void DrainEnds(uint32_t drain);
 
   bool alive() const { return alive_; }
   uint32_t index() const { return index_; }
@@ -109,6 +112,8 @@ class ShardProcess {
   void SendOn(aggregator::StreamId stream, const Frame& frame);
   void Started(Reduction reduction);
   void Forget();
+  // The process ends by itself.
+  void End();
   SimTime Delay();
 
   World& world_;
@@ -123,6 +128,9 @@ class ShardProcess {
   SimTime last_up_ = 0;
   SimTime stalled_until_ = 0;
   bool cut_ = false;  // The link is broken, and this side has not noticed it.
+  bool draining_ = false;
+  uint32_t drains_ = 0;
+  SimTime restart_ = 0;  // After the drain.
 
   Shell shell_;
   std::set<ConnectionId> connections_;

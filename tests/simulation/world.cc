@@ -304,6 +304,9 @@ bool World::DispatchToShard(const Scheduled& event) {
     case Happening::kShardLinkLost:
       shard.LinkIsLost(event.b);
       break;
+    case Happening::kShardDrainEnds:
+      shard.DrainEnds(event.b);
+      break;
     default:
       shard.Reduced(event.b);
   }
@@ -342,6 +345,10 @@ void World::StrikeShard(const Fault& fault, uint32_t acting_worker) {
       return shard.CutLink();
     case FaultKind::kShardLinkStalled:
       return shard.StallLink(queue.now() + fault.duration);
+    case FaultKind::kShardDrain:
+      // Half of the time it may take as long as it needs.
+      if (!shard.stopped) shard.Drain(flag ? 30 * kSecond : fault.duration / 4, fault.duration);
+      return;
     case FaultKind::kShardSlow:
       shard.slow = !shard.slow;
       return;

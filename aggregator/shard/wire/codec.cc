@@ -185,6 +185,8 @@ ReduceDone DecodeEvent(const v1::ShardReduceDone& in, Checker& checker) {
   return out;
 }
 
+void EncodeEvent(const ShardDraining&, v1::ShardEvent* event) { event->mutable_draining(); }
+ShardDraining DecodeEvent(const v1::ShardDraining&, Checker&) { return {}; }
 void EncodeEvent(const ShardUse& in, v1::ShardEvent* event) {
   auto* const out = event->mutable_use();
   out->set_contribution_bytes(in.contribution_bytes);
@@ -216,6 +218,8 @@ ShardEvent DecodeAnyEvent(const v1::ShardEvent& in, Checker& checker) {
       return DecodeEventIn("frame_unknown", in.frame_unknown(), checker);
     case v1::ShardEvent::kReduceDone:
       return DecodeEventIn("reduce_done", in.reduce_done(), checker);
+    case v1::ShardEvent::kDraining:
+      return DecodeEventIn("draining", in.draining(), checker);
     case v1::ShardEvent::kUse:
       return DecodeEventIn("use", in.use(), checker);
     case v1::ShardEvent::EVENT_NOT_SET:

@@ -75,9 +75,10 @@ true
 {{- if .Values.auth.existingSecret }}
 {{- $_ := set $shard "token_file" "/etc/basin-shard/token" }}
 {{- end }}
-{{- $given := omit (deepCopy .Values.config) "admin" "drain" "standby" "state" }}
+{{- $given := omit (deepCopy .Values.config) "admin" "drain" "shards" "standby" "state" }}
 {{- $own := include "basin.ownConfig" . | fromYaml }}
 {{- $_ := set $own "shard" $shard }}
+{{- $_ := set $own "drain" (dict "grace" (printf "%vs" .Values.drainSeconds)) }}
 {{- mergeOverwrite (include "basin.defaultConfig" . | fromYaml) $given $own | toYaml }}
 {{- end }}
 

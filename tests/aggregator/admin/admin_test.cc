@@ -305,12 +305,13 @@ TEST(ShardsViewTest, TheTableNamesWhoCannotReachAShardAndWhyAJobDoesWithoutIt) {
     shard.add_jobs()->set_job("vision");
   }
   shards.mutable_shards(1)->mutable_jobs(0)->set_left_out("a worker could not reach it");
+  shards.mutable_shards(1)->set_draining(true);
   v1::ShardOutOfReach& by = *shards.mutable_shards(2)->mutable_jobs(0)->add_out_of_reach();
   by.set_worker("w-7");
   by.set_since_ns(1'500'000'000);
   by.set_why("it cannot reach shard s-2 at h:1: connection refused");
   EXPECT_THAT(Show(shards),
-              AllOf(ContainsRegex("s-1 .* left out of 1 job\n"),
+              AllOf(ContainsRegex("s-1 .* draining, left out of 1 job\n"),
                     ContainsRegex("s-2 .* out of reach of 1 worker\n"),
                     HasSubstr("left out: a worker could not reach it\n"),
                     HasSubstr("worker w-7 says since 1.5s that it cannot reach shard s-2 at h:1")));

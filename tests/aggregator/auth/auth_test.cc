@@ -182,6 +182,25 @@ TEST(Gatekeeper, ARefusalIsCountedAndTellsThePeerLess) {
   EXPECT_EQ(gatekeeper.refused(Decision::kAllowed), 0u);
 }
 
+TEST(Gatekeeper, AWrongRoleIsNamedWithTheOneThatIsNeeded) {
+  Gatekeeper gatekeeper;
+  gatekeeper.Replace(*Grants::Parse("worker vision " + ToString(HashOf("w")) + "\nshard vision* " +
+                                    ToString(HashOf("s"))));
+  const auto text = [&](std::string_view token, Rpc rpc) {
+    const Gatekeeper::Ruling ruling = gatekeeper.Check(With(std::string(token)), rpc, "vision");
+    EXPECT_EQ(ruling.for_peer.code(), absl::StatusCode::kPermissionDenied);
+    return std::string(ruling.for_peer.message());
+  };
+  EXPECT_THAT(text("w", Rpc::kShard),
+              AllOf(HasSubstr("has the role worker, and Shard needs the role shard."),
+                    HasSubstr("(auth.file)"), Not(HasSubstr("name of the job"))));
+  EXPECT_THAT(text("w", Rpc::kListRounds), HasSubstr("needs the role observer or admin."));
+  EXPECT_THAT(text("s", Rpc::kSession), HasSubstr("has the role shard, and Session needs the role "
+                                                  "worker."));
+  EXPECT_THAT(text("s", Rpc::kShard),
+              AllOf(HasSubstr("for some jobs only"), HasSubstr("that is for the jobs *")));
+}
+
 TEST(Gatekeeper, RemovalRevokesAtOnce) {
   Gatekeeper gatekeeper;
   gatekeeper.Replace(*Grants::Parse("worker * " + ToString(HashOf("secret"))));

@@ -164,21 +164,63 @@ class Shards(unittest.TestCase):
         digests += [self.round(trainers, number) for number in (3, 4)]
         self.assertEqual(expected, digests)
 
-    def test_a_shard_that_ends_hands_nothing_over_and_nothing_is_lost(self) -> None:
-        expected = self.alone(3)
+    def test_a_shard_that_drains_in_a_round_costs_no_push(self) -> None:
+        expected = self.alone(4)
         basind = self.start()
         shards = [self.shard(basind, name) for name in ("s-1", "s-2")]
         trainers = self.join(basind)
+        digests = [self.round(trainers, number) for number in (1, 2)]
+        self.begin(trainers[:1], 3)
+        shards[1].process.send_signal(signal.SIGTERM)
+        basind.await_event("shard_draining")
+        shards[1].await_event("ending")
+        status, text = shards[1].get("/readyz")
+        self.assertEqual(503, status)
+        self.assertIn("drain", text)
+        for place, trainer in enumerate(trainers[1:], 1):
+            self.assertEqual("begun", trainer.ask(f"begin {3 + place / 7:.6f}"))
+        digests.append(self.finish(trainers, 3))
+        self.assertIn("no round needed it", basind.await_event("shard_drained")["reason"])
+        shards[1].await_event("ended")
+        self.assertEqual(0, shards[1].process.wait(timeout=60))
+        digests.append(self.round(trainers, 4))
+        self.assertEqual(expected, digests)
+        self.assertEqual([], [one for one in basind.lines if one["event"] == "shard_lost"])
+        # What it had received is known of the others: all bytes were pushed once.
+        others = [basind, shards[0]]
+        received = [self.sample(one, "basin_contribution_bytes_total") for one in others]
+        third, half = BYTES * len(WORKERS) / 3, BYTES * len(WORKERS) / 2
+        for bytes_ in received:
+            self.assertAlmostEqual(3 * third + half, bytes_, delta=0.02 * BYTES * len(WORKERS))
+
+    def test_a_shard_whose_drain_is_over_is_replaced(self) -> None:
+        expected = self.alone(2)
+        basind = self.start()
+        shard = self.shard(basind, "s-1", "--drain-grace=200ms")
+        trainers = self.join(basind)
         digests = [self.round(trainers, 1)]
         self.begin(trainers[:1], 2)
-        self.assertEqual(0, shards[1].end(signal.SIGTERM))
-        self.assertEqual("ended", shards[1].lines[-1]["event"])
-        basind.await_event("shard_lost")
+        self.assertEqual(0, shard.end(signal.SIGTERM))
+        self.assertIn("time of the drain is over", shard.lines[-1]["reason"])
+        self.assertIn("while rounds needed it", basind.await_event("shard_drained")["reason"])
         for place, trainer in enumerate(trainers[1:], 1):
             self.assertEqual("begun", trainer.ask(f"begin {2 + place / 7:.6f}"))
         digests.append(self.finish(trainers, 2))
+        self.assertEqual(expected, digests)
+
+    def test_a_coordinator_without_a_share_receives_no_gradients(self) -> None:
+        expected = self.alone(3)
+        basind = self.start("--shards-coordinator-share=false")
+        shards = [self.shard(basind, name) for name in ("s-1", "s-2")]
+        trainers = self.join(basind)
+        digests = [self.round(trainers, number) for number in (1, 2)]
+        self.assertEqual(0, self.sample(basind, "basin_contribution_bytes_total"))
+        for shard in shards:
+            shard.process.kill()
+            basind.await_event("shard_lost")
         digests.append(self.round(trainers, 3))
         self.assertEqual(expected, digests)
+        self.assertGreater(self.sample(basind, "basin_contribution_bytes_total"), 0)
 
     def test_a_shard_that_comes_is_used(self) -> None:
         expected = self.alone(4)
@@ -255,7 +297,8 @@ class Shards(unittest.TestCase):
             f"--shard-token-file={tokens['worker']}",
         )
         refused = wrong.await_event("coordinator_refused")["reason"]
-        self.assertIn("does not allow this", refused)
+        self.assertIn("has the role worker, and Shard needs the role shard", refused)
+        self.assertIn("auth.file", refused)
         seen = basind.await_event("peer_refused")["reason"]
         self.assertIn("worker", seen)
         self.assertIn("Shard", seen)

@@ -636,6 +636,9 @@ void Cluster::StepOne(const Taken& taken, world::Chunks<Reduced> chunks) {
     log.push_back(action);
     Do(action, {push.has_value() ? &*push : nullptr, value.has_value() ? &*value : nullptr});
   }
+  for (const Action& action : actions) {
+    if (const auto* release = std::get_if<ReleaseShard>(&action)) Release(release->shard);
+  }
 }
 
 void Cluster::Sleep(absl::Duration duration) {
@@ -733,6 +736,7 @@ void Cluster::Do(const Action& action, const Shell::Arrived& arrived) {
                  [&](const SaveState& save) { Do(save); },
                  [&](const SaveSettings& save) { Do(save); },
                  [](const ResultsTaken&) {},
+                 [](const ReleaseShard&) {},
                  [](const AcceptStream&) {},
                  [](const CloseStream&) {},
                  [&](const auto& held) { CarryOut(held, arrived); },
@@ -770,6 +774,13 @@ ShardId Cluster::AddShard(const std::string& name) {
   shells_[shard];
   Step(ShardUp{shard, name, name + ":29600"});
   return shard;
+}
+
+void Cluster::DrainShard(ShardId shard) { Step(ShardDraining{shard}); }
+
+void Cluster::Release(ShardId shard) {
+  EXPECT_EQ(kept_chunks(shard) + held_results(shard), 0u);
+  LoseShard(shard);
 }
 
 void Cluster::LoseShard(ShardId shard) {

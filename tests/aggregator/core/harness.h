@@ -280,6 +280,7 @@ class Cluster {
   // A shard that holds bytes beside shard 0. Returns its number.
   ShardId AddShard(const std::string& name);
   void LoseShard(ShardId shard);
+  void DrainShard(ShardId shard);
   void FinishSaves();
   void FinishSettingsSaves();
   // Kills the aggregator, which cuts every session, and restarts it `down` later.
@@ -313,6 +314,7 @@ class Cluster {
   friend class TestWorker;
   void StepOne(const Taken& taken, world::Chunks<Reduced> chunks);
   friend Shell;
+  void Release(ShardId shard);
   void Do(const Action& action, const Shell::Arrived& arrived);
   // Carries an action out that is about bytes, on the shells that it is for.
   template <typename A>

@@ -48,6 +48,30 @@ TEST(Placements, ALossIsNotedInAllThatHadTheShardAndMakesTheNextOneShorter) {
   EXPECT_THAT(placements.current().lost, IsEmpty());
 }
 
+TEST(Placements, ALossFromOneAloneLeavesTheOthers) {
+  Placements placements;
+  placements.Choose({kOne}, 0);
+  placements.Choose({kOne, kTwo}, 0);
+  placements.Lose(1, 1);
+  EXPECT_FALSE(placements.Get(1).Has(1));
+  EXPECT_TRUE(placements.Get(2).Has(1));
+}
+
+TEST(Placements, ShardZeroHoldsNothingUntilItIsTheLastOne) {
+  Placements placements;
+  EXPECT_FALSE(placements.Choose({}, 0, false)) << "there is no other one";
+  EXPECT_TRUE(placements.Choose({kOne, kTwo}, 0, false));
+  EXPECT_FALSE(placements.Choose({kOne, kTwo}, 0, false)) << "it is the present one";
+  EXPECT_THAT(placements.current().shards, ElementsAre(PlacedShard{}, kOne, kTwo));
+  EXPECT_THAT(placements.current().lost, ElementsAre(0));
+  EXPECT_THAT(placements.Lose(2), ElementsAre(1));
+  EXPECT_THAT(placements.current().lost, ElementsAre(0, 2));
+  EXPECT_THAT(placements.Lose(1), ElementsAre(1));
+  EXPECT_THAT(placements.current().lost, ElementsAre(2, 1)) << "not all of them are lost";
+  EXPECT_TRUE(placements.Choose({kTwo}, 0, false));
+  EXPECT_THAT(placements.current().lost, ElementsAre(0));
+}
+
 TEST(Placements, ThoseThatNoLaneUsesAreForgottenButNotThePresentOne) {
   Placements placements;
   for (const auto& shards : {std::vector<PlacedShard>{kOne}, {kTwo}, {kOne, kTwo}}) {

@@ -13,6 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 Config Spread() {
   Config config;
@@ -267,6 +268,181 @@ TEST(Shards, EachLacksAnotherChunkOfAValueThatNobodyHasStaged) {
   t.b.Send(ResultAck{0, 1, Ballot{1, 1}, {{0, 0, 4}, {0, 6, 2}}});
   t.LoseShard(t.one);
   EXPECT_EQ(t.round()->phase(), RoundPhase::kCollect) << "nobody can supply what the other lacks";
+}
+
+// ---- one that drains
+
+TEST(Shards, OneThatDrainsKeepsTheOpenRoundAndIsReleasedAtItsVerdict) {
+  Sharded t;
+  t.Begin();
+  t.a.PushTensor(0);
+  t.a.Commit();
+  t.ClearLog();
+  t.DrainShard(t.one);
+  EXPECT_THAT(t.NoteText(NoteKind::kShardDraining), HasSubstr("Shard one drains"));
+  EXPECT_EQ(t.kept_chunks(t.one), 4u) << "what was pushed stays";
+  t.b.PushTensor(0);
+  t.b.Commit();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.a.Count<AttemptRestarted>(), 0u);
+  EXPECT_THAT(t.Actions<DiscardChunks>(), IsEmpty()) << "nothing is pushed again";
+  ASSERT_THAT(t.Actions<ReleaseShard>(), SizeIs(1));
+  EXPECT_EQ(t.Actions<ReleaseShard>()[0].shard, t.one);
+  EXPECT_THAT(t.NoteText(NoteKind::kShardDrained), HasSubstr("no round needed it any more"));
+  EXPECT_EQ(t.Notes(NoteKind::kShardLost), 0u);
+  EXPECT_EQ(t.a.lane().placement.number, 0u);
+  t.a.Contribute();
+  EXPECT_EQ(t.kept_chunks(), 8u);
+  t.b.Contribute();
+  t.ExpectSumOfBoth(2);
+}
+
+TEST(Shards, OneThatDrainsWithoutAJobIsReleasedAtOnce) {
+  Cluster t(Settings(1, 2, 2), Spread());
+  const ShardId one = t.AddShard("one");
+  t.DrainShard(one);
+  EXPECT_EQ(t.Notes(NoteKind::kShardDrained), 1u);
+}
+
+TEST(Shards, LanesThatRestLeaveOneThatDrainsAfterAMoment) {
+  Sharded t;
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Register({Tensor("x", 8)}, "other");
+  const Placement before = t.a.placements.at(t.a.lane("other").placement.number);
+  t.DrainShard(t.one);
+  EXPECT_EQ(t.Notes(NoteKind::kShardDrained), 0u) << "a worker may have begun a round";
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(t.Notes(NoteKind::kShardDrained), 1u);
+  EXPECT_THAT(t.a.placements.at(before.number).lost, ElementsAre(t.one));
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  t.ExpectSumOfBoth();
+}
+
+// The round of another lane has the same placement.
+TEST(Shards, OneThatDrainsWaitsForTheRoundsOfAllLanes) {
+  Sharded t;
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Register({Tensor("x", 8)}, "other");
+  t.a.Begin(Spec(ReduceOp::kAverage), "other");
+  t.a.PushTensor(0, "other");
+  t.DrainShard(t.one);
+  t.Sleep(absl::Seconds(2));
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.Notes(NoteKind::kShardDrained), 0u);
+  EXPECT_EQ(t.kept_chunks(t.one), 4u);
+  t.a.Commit("other");
+  t.b.Contribute(Spec(ReduceOp::kAverage), "other");
+  EXPECT_EQ(t.Notes(NoteKind::kShardDrained), 1u);
+  EXPECT_EQ(t.Notes(NoteKind::kShardLost), 0u);
+}
+
+TEST(Shards, OneWhoseDrainIsOverIsReplacedInTheOpenRound) {
+  Sharded t;
+  t.Begin();
+  t.a.PushTensor(0);
+  t.a.Commit();
+  t.DrainShard(t.one);
+  t.DrainShard(t.one);  // It says so once; nothing becomes of another one.
+  EXPECT_EQ(t.Notes(NoteKind::kShardDraining), 1u);
+  t.LoseShard(t.one);
+  EXPECT_EQ(t.Notes(NoteKind::kShardLost), 0u);
+  EXPECT_THAT(t.NoteText(NoteKind::kShardDrained), HasSubstr("while rounds needed it"));
+  EXPECT_EQ(t.kept_chunks(), 8u) << "a has pushed its second half to the coordinator";
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+}
+
+TEST(Shards, OneThatComesWhileAnotherDrainsTakesItsPlace) {
+  Sharded t;
+  t.Begin();
+  t.a.PushTensor(0);
+  t.DrainShard(t.one);
+  const ShardId two = t.AddShard("two");
+  EXPECT_THAT(t.a.Last<Placement>().shards, SizeIs(2)) << "the coordinator's and the new one";
+  t.a.Commit();
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.Notes(NoteKind::kShardDrained), 1u);
+  t.a.Contribute();
+  EXPECT_EQ(t.kept_chunks(two), 4u);
+  t.b.Contribute();
+  t.ExpectSumOfBoth(2);
+}
+
+// ---- a coordinator that holds nothing
+
+struct WithoutShare : Sharded {
+  WithoutShare() : Sharded(kFeaturePlacement, OnOthers()) {}
+  static Config OnOthers() {
+    Config config = Spread();
+    config.coordinator_share = false;
+    return config;
+  }
+};
+
+TEST(Shards, ACoordinatorThatIsToHoldNothingHoldsNothing) {
+  WithoutShare t;
+  t.a.Contribute();
+  EXPECT_EQ(t.kept_chunks(t.one), 8u);
+  EXPECT_EQ(t.kept_chunks(), 0u);
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  for (const Reduce& reduce : t.Actions<Reduce>()) EXPECT_EQ(reduce.shard, t.one);
+  const ShardId two = t.AddShard("two");
+  for (const RoundNumber round : {2, 3}) {
+    t.a.Contribute();
+    EXPECT_EQ(t.kept_chunks(), 0u);
+    EXPECT_EQ(t.kept_chunks(two), round == 3 ? 5u : 0u) << "one chunk more than the mean";
+    t.b.Contribute();
+    t.ExpectSumOfBoth(round);
+  }
+}
+
+TEST(Shards, ACoordinatorThatIsToHoldNothingIsTheLastResort) {
+  WithoutShare t;
+  t.a.Contribute();
+  t.LoseShard(t.one);
+  EXPECT_EQ(t.kept_chunks(), 8u) << "a has pushed all again";
+  EXPECT_THAT(t.a.Last<Placement>().lost, ElementsAre(t.one));
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  EXPECT_EQ(t.a.lane().placement.number, 0u);
+  const ShardId two = t.AddShard("two");
+  for (const RoundNumber round : {2, 3}) {
+    t.a.Contribute();
+    EXPECT_EQ(t.kept_chunks(two), round == 3 ? 8u : 0u) << "a placement is that of the verdict";
+    t.b.Contribute();
+    t.ExpectSumOfBoth(round);
+  }
+}
+
+// ---- pull mode
+
+// The front of a round moves back when results of its begin are lost, and what was requested beyond
+// it would take its room.
+TEST(Shards, InPullModeALossTakesBackWhatWasRequestedBeyondTheFront) {
+  Config config = Spread();
+  config.frame_bytes = kChunkBytes;
+  config.window_bytes = 2 * kChunkBytes;
+  Sharded t(kFeaturePlacement, config);
+  t.b.acks = t.b.stages = false;
+  t.a.repushes = t.b.repushes = false;
+  t.Begin();
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    for (uint32_t chunk = 0; chunk < 8; ++chunk) worker->lane().pushed.insert({0, chunk});
+  }
+  // Both begin at other ends, so the round enters pull mode; then its first four chunks follow.
+  for (const uint32_t chunk : {0u, 1u}) t.a.SendFrame(1, {0, chunk, 1});
+  for (const uint32_t chunk : {7u, 6u}) t.b.SendFrame(1, {0, chunk, 1});
+  ASSERT_EQ(t.Notes(NoteKind::kPullMode), 1u);
+  for (const uint32_t chunk : {0u, 1u}) t.b.SendFrame(1, {0, chunk, 1});
+  for (uint32_t chunk = 2; chunk < 6; ++chunk) {
+    for (TestWorker* worker : {&t.a, &t.b}) worker->SendFrame(1, {0, chunk, 1});
+  }
+  ASSERT_THAT(t.a.Last<Pull>().wanted, ElementsAre(ChunkRange{0, 7, 1})) << "as it was of chunk 6";
+  t.LoseShard(t.one);
+  const Pull again = t.a.Last<Pull>();
+  EXPECT_THAT(again.wanted, ElementsAre(ChunkRange{0, 4, 2}));
+  EXPECT_THAT(again.discarded, ElementsAre(ChunkRange{0, 6, 2})) << "they are on their way";
 }
 
 TEST(Shards, AFrameAtAnotherShardIsRefused) {

@@ -144,6 +144,31 @@ TEST(ShardLink, AConnectionThatEndsIsOpenedAgainAndTheShardGetsAnotherNumber) {
   EXPECT_EQ(listener.welcomes().size(), 2u);
 }
 
+TEST(ShardLink, AShardThatDrainsIsReleasedAndStaysAway) {
+  Loopback loopback;
+  Listener listener;
+  CoordinatorLink link(OptionsFor(loopback.port, "s-1"));
+  link.Start(listener, kEndpoint);
+  Await([&] { return listener.welcomes().size() == 1; });
+  EXPECT_TRUE(link.Drain(absl::Minutes(1)));
+  EXPECT_EQ(listener.unlinked().size(), 1u);
+  EXPECT_FALSE(link.view().ok());
+  Await([&] { return loopback.notes.OfKind(NoteKind::kShardDrained).size() == 1; });
+  EXPECT_EQ(loopback.notes.OfKind(NoteKind::kShardDraining).size(), 1u);
+  EXPECT_EQ(loopback.notes.OfKind(NoteKind::kShardLost).size(), 0u);
+  EXPECT_EQ(ShardsOf(loopback), 0u);
+  link.Stop();
+  EXPECT_EQ(listener.welcomes().size(), 1u);
+}
+
+TEST(ShardLink, AShardThatIsNotConnectedHasDrained) {
+  Listener listener;
+  CoordinatorLink link(OptionsFor(1, "s-1"));
+  link.Start(listener, kEndpoint);
+  EXPECT_TRUE(link.Drain(absl::Minutes(1)));
+  link.Stop();
+}
+
 TEST(ShardLink, AShardThatBreaksTheRulesLosesItsConnection) {
   Loopback loopback;
   Listener listener;
