@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "aggregator/admin/dump.h"
 #include "aggregator/admin/metadata.h"
+#include "aggregator/admin/shards_view.h"
 #include "aggregator/admin/view.h"
 #include "aggregator/core/job_settings.h"
 #include "aggregator/telemetry/ask.h"
@@ -227,6 +228,11 @@ grpc::Status AdminService::Changed(const Caller& caller, const std::string& job,
   return ToGrpc(done);
 }
 
+uint64_t AdminService::UptimeNanoseconds() const {
+  return static_cast<uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count());
+}
+
 // ---- queries
 
 grpc::Status AdminService::GetStatus(grpc::ServerContext* context,
@@ -250,8 +256,7 @@ grpc::Status AdminService::GetStatus(grpc::ServerContext* context,
     response->set_serving(response->serving() && leader.leads);
   }
   response->set_reduce_device(options_.reduce_device);
-  response->set_uptime_ns(static_cast<uint64_t>(
-      std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count()));
+  response->set_uptime_ns(UptimeNanoseconds());
   return ToGrpc(looked);
 }
 
@@ -310,6 +315,29 @@ grpc::Status AdminService::ListRounds(grpc::ServerContext* context,
         }
         return absl::OkStatus();
       }));
+}
+
+grpc::Status AdminService::ListShards(grpc::ServerContext* context,
+                                      const v1::ListShardsRequest* request,
+                                      v1::ListShardsResponse* response) {
+  if (const absl::Status good = Begin(context, Rpc::kListShards, *request, ""); !good.ok())
+    return ToGrpc(good);
+  const absl::Status looked =
+      LookFor(response, [](const Runner& runner, absl::Time now, v1::ListShardsResponse* shards) {
+        *shards = ShardsOf(runner, now);
+        return absl::OkStatus();
+      });
+  const Credentials caller = CallerOf(context);
+  for (v1::ShardStatus& shard : *response->mutable_shards()) {
+    if (shard.shard() == kCoordinatorShard) shard.set_up_ns(UptimeNanoseconds());
+    auto& jobs = *shard.mutable_jobs();
+    jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
+                              [&](const v1::ShardOfJob& job) {
+                                return !MaySee(caller, Rpc::kListMembers, job.job());
+                              }),
+               jobs.end());
+  }
+  return ToGrpc(looked);
 }
 
 grpc::Status AdminService::GetLimits(grpc::ServerContext* context,

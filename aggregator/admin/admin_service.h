@@ -39,6 +39,8 @@ class AdminService : public v1::Admin::Service {
                            v1::ListMembersResponse* response) override;
   grpc::Status ListRounds(grpc::ServerContext* context, const v1::ListRoundsRequest* request,
                           v1::ListRoundsResponse* response) override;
+  grpc::Status ListShards(grpc::ServerContext* context, const v1::ListShardsRequest* request,
+                          v1::ListShardsResponse* response) override;
   grpc::Status WatchEvents(grpc::ServerContext* context, const v1::WatchEventsRequest* request,
                            grpc::ServerWriter<v1::Event>* writer) override;
   grpc::Status GetLimits(grpc::ServerContext* context, const v1::GetLimitsRequest* request,
@@ -78,6 +80,7 @@ class AdminService : public v1::Admin::Service {
   };
 
   static Credentials CallerOf(const grpc::ServerContext* context);
+  uint64_t UptimeNanoseconds() const;
   // Whether an answer about all jobs may contain this one.
   bool MaySee(const Credentials& caller, Rpc rpc, const std::string& job) const;
   // Whether the caller may make this call, and whether it is a valid one. `job`: empty if it is

@@ -17,10 +17,6 @@
 namespace basin::aggregator {
 namespace {
 
-uint64_t Nanoseconds(absl::Duration duration) {
-  return static_cast<uint64_t>(absl::ToInt64Nanoseconds(std::max(duration, absl::ZeroDuration())));
-}
-
 v1::JobState StateOf(JobStatus status) {
   switch (status) {
     case JobStatus::kStarting:
@@ -220,6 +216,10 @@ v1::Goodput GoodputOf(const GoodputView& goodput) {
 }
 
 }  // namespace
+
+uint64_t Nanoseconds(absl::Duration duration) {
+  return static_cast<uint64_t>(absl::ToInt64Nanoseconds(std::max(duration, absl::ZeroDuration())));
+}
 
 v1::ServiceStatus ViewOf(const Coordinator& core) {
   v1::ServiceStatus status;

@@ -7,6 +7,7 @@
 #ifndef BASIN_AGGREGATOR_ADMIN_VIEW_H_
 #define BASIN_AGGREGATOR_ADMIN_VIEW_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -17,6 +18,9 @@
 #include "basin/v1/admin.pb.h"
 
 namespace basin::aggregator {
+
+// For a message; 0 for what is negative.
+uint64_t Nanoseconds(absl::Duration duration);
 
 // What the core knows of the service; the caller adds version, term and uptime.
 v1::ServiceStatus ViewOf(const Coordinator& core);

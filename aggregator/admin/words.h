@@ -30,6 +30,14 @@ std::string Word(v1::ReduceOp op);
 // "3", or "3-5" for a member that stands for three trainers; empty if it is no member.
 std::string Ranks(const v1::MemberStatus& member);
 
+// "aggregator" for shard 0.
+std::string NameOf(const v1::ShardStatus& shard);
+// "draining", "slow", and which jobs or workers do without it: empty if there is nothing to say.
+std::string TroubleOf(const v1::ShardStatus& shard);
+std::string TroubleOf(const v1::ShardOfJob& shard);
+// "33.3%"; empty for a job without gradients.
+std::string ShareOf(const v1::ShardOfJob& shard);
+
 }  // namespace basin::aggregator
 
 #endif  // BASIN_AGGREGATOR_ADMIN_WORDS_H_

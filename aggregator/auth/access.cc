@@ -24,6 +24,7 @@ constexpr Row kTable[] = {
     {Rpc::kListJobs, "ListJobs", Scope::kAny, {false, true, true, false}},
     {Rpc::kListMembers, "ListMembers", Scope::kJob, {false, true, true, false}},
     {Rpc::kListRounds, "ListRounds", Scope::kJob, {false, true, true, false}},
+    {Rpc::kListShards, "ListShards", Scope::kAny, {false, true, true, false}},
     {Rpc::kWatchEvents, "WatchEvents", Scope::kJob, {false, true, true, false}},
     {Rpc::kGetLimits, "GetLimits", Scope::kAny, {false, true, true, false}},
     {Rpc::kDump, "Dump", Scope::kJob, {false, true, true, false}},

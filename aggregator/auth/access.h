@@ -31,6 +31,7 @@ enum class Rpc : uint8_t {
   kListJobs,
   kListMembers,
   kListRounds,
+  kListShards,
   kWatchEvents,
   kGetLimits,
   kDump,
@@ -45,7 +46,7 @@ enum class Rpc : uint8_t {
   kReportExit,
   kShard,
 };
-inline constexpr int kRpcs = 19;
+inline constexpr int kRpcs = 20;
 
 const char* RpcName(Rpc rpc);
 

@@ -108,30 +108,32 @@ std::string FirstSteps(const std::string& version, const Endpoints& endpoints) {
       "JSON object per line.\n\n");
 }
 
-ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& findings) {
+// Serves with a configuration that was checked, until a signal ends it.
+template <typename Run>
+ExitCode ServeWith(const Findings& findings, const Run& run) {
   const absl::StatusOr<Configuration> configuration = CheckedConfigurationOf(findings);
   if (!configuration.ok()) return Refuse(configuration.status());
   for (const std::string& ignored : findings.ignored) {
     Complain(absl::StrCat("basind: ", ignored, "\n"));
   }
   BlockSignals();
-  const absl::Status served =
-      Serve(configuration->settings, invocation.version, [&](const Endpoints& endpoints) {
-        if (invocation.bare) Complain(FirstSteps(invocation.version, endpoints));
-      });
-  return served.ok() ? kExitOk : (Refuse(served), kExitFailed);
+  const absl::Status served = run(configuration->settings);
+  if (served.ok()) return kExitOk;
+  const ExitCode refused = Refuse(served);
+  return absl::IsInvalidArgument(served) ? refused : kExitFailed;
+}
+
+ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& findings) {
+  return ServeWith(findings, [&](const Settings& settings) {
+    return Serve(settings, invocation.version, [&](const Endpoints& endpoints) {
+      if (invocation.bare) Complain(FirstSteps(invocation.version, endpoints));
+    });
+  });
 }
 
 ExitCode RunShard(const Invocation& invocation, const Own&, const Findings& findings) {
-  const absl::StatusOr<Configuration> configuration = CheckedConfigurationOf(findings);
-  if (!configuration.ok()) return Refuse(configuration.status());
-  for (const std::string& ignored : findings.ignored) {
-    Complain(absl::StrCat("basind: ", ignored, "\n"));
-  }
-  BlockSignals();
-  const absl::Status served = ServeShard(configuration->settings, invocation.version);
-  if (absl::IsInvalidArgument(served)) return Refuse(served);
-  return served.ok() ? kExitOk : (Refuse(served), kExitFailed);
+  return ServeWith(
+      findings, [&](const Settings& settings) { return ServeShard(settings, invocation.version); });
 }
 
 ExitCode RunCheckConfig(const Invocation&, const Own&, const Findings& findings) {

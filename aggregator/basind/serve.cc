@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <random>
 #include <utility>
 
@@ -23,7 +22,9 @@
 #include "aggregator/basind/pages.h"
 #include "aggregator/basind/port_guard.h"
 #include "aggregator/basind/process.h"
+#include "aggregator/basind/refusals.h"
 #include "aggregator/basind/signals.h"
+#include "aggregator/basind/worker_port.h"
 #include "aggregator/core/term.h"
 #include "aggregator/engine/choose_device.h"
 #include "aggregator/http/http_server.h"
@@ -31,7 +32,6 @@
 #include "aggregator/telemetry/events.h"
 #include "aggregator/telemetry/log.h"
 #include "aggregator/telemetry/metrics.h"
-#include "aggregator/telemetry/refusal_log.h"
 #include "aggregator/telemetry/reporter.h"
 #include "aggregator/telemetry/stacks.h"
 #include "aggregator/text/address.h"
@@ -41,7 +41,6 @@
 #include "kernels/cpu/cpu_reducer.h"
 #include "proto/wire/protobuf_log.h"
 #include "runtime/clock.h"
-#include "runtime/grpc/peer.h"
 
 namespace basin::aggregator {
 namespace {
@@ -105,7 +104,10 @@ class Service {
         settings_(settings),
         version_(std::move(version)),
         log_(settings.log_level, WriteToStandardOutput),
-        protobuf_log_([this](const std::string& text) { ReportProtobuf(text); }),
+        // Lines of protobuf about messages of peers, once a minute for all of them.
+        protobuf_log_([this](const std::string& text) {
+          refusals_.OnceAMinute("protobuf", "protobuf", text);
+        }),
         metrics_(version_),
         events_(kRememberedEvents),
         reporter_(log_, metrics_, events_),
@@ -194,33 +196,23 @@ class Service {
   }
 
   ServerOptions Options() {
-    ServerOptions options;
-    options.version = version_;
-    options.address = settings_.grpc_address;
-    options.tls = guard_.grpc_certificates();
+    ServerOptions options =
+        OptionsOfWorkerPort(settings_, version_, descriptors_, guard_, refusals_);
     options.local = UsesLocalSocket(settings_);
     options.local_bytes = settings_.core.memory_bytes;
     if (settings_.local_socket != kAutomatic) options.local_socket = settings_.local_socket;
-    options.gatekeeper = guard_.gatekeeper();
     if (!settings_.standby.authority.empty()) options.refusal = NobodyLeadsYet();
-    options.grpc = settings_.grpc;
-    options.grpc.quota_bytes = QuotaFor(settings_.core.memory_bytes);
-    options.expanding_bytes = ExpandingFor(settings_.core.memory_bytes);
-    options.kept_descriptors = kKeptDescriptors;
-    options.most_newcomers = descriptors_.newcomers();
-    options.report = [this](const std::string& address, const std::string& kind,
-                            const std::string& what) { ReportRefused(address, kind, what); };
     options.on_local_refused = [this](const std::string& what) {
-      ReportOnceAMinute("local_socket_refused", "local_socket_refused", what);
+      refusals_.OnceAMinute("local_socket_refused", "local_socket_refused", what);
     };
     options.on_local_failed = [this](const std::string& why) {
       Report(log_, LogLevel::kWarning, "local_socket_failed", why);
     };
     if (devices_ != nullptr && devices_->CanOpen()) options.devices = devices_.get();
     options.on_device_refused = [this](const std::string& why) {
-      ReportOnceAMinute("device_memory_refused", "device_memory_refused",
-                        absl::StrCat("The memory of a worker's device is not read: ", why,
-                                     ". Its gradients come through memory of the host."));
+      refusals_.OnceAMinute("device_memory_refused", "device_memory_refused",
+                            absl::StrCat("The memory of a worker's device is not read: ", why,
+                                         ". Its gradients come through memory of the host."));
     };
     options.on_descriptors = [this](bool waits) { ReportDescriptors(waits); };
     return options;
@@ -248,27 +240,6 @@ class Service {
     }
   }
 
-  // Violations by peers, once a minute for each source and kind, so that a host with many addresses
-  // fills no log. Operators who come through a port-forward have one address.
-  void ReportRefused(const std::string& address, const std::string& kind, const std::string& what) {
-    ReportOnceAMinute(absl::StrCat(SourceOf(address), " ", kind), "peer_refused",
-                      absl::StrCat("From ", address, ": ", what));
-  }
-
-  // Lines of protobuf about messages of peers, once a minute for all of them.
-  void ReportProtobuf(const std::string& text) { ReportOnceAMinute("protobuf", "protobuf", text); }
-
-  void ReportOnceAMinute(const std::string& source, const char* event, std::string reason) {
-    const std::optional<uint64_t> suppressed = refusals_.Pass(source, absl::Now());
-    if (!suppressed.has_value()) return;
-    LogLine line;
-    line.level = LogLevel::kWarning;
-    line.event = event;
-    line.reason = std::move(reason);
-    line.suppressed = *suppressed;
-    log_.Write(line);
-  }
-
   void ReportDescriptors(bool waits) {
     Note note;
     note.kind = waits ? NoteKind::kDescriptorsShort : NoteKind::kDescriptorsFree;
@@ -290,7 +261,7 @@ class Service {
     options.tls = guard_.grpc_certificates();
     options.gatekeeper = guard_.gatekeeper();
     options.report = [this](const std::string& address, const std::string& kind,
-                            const std::string& what) { ReportRefused(address, kind, what); };
+                            const std::string& what) { refusals_.OfPeer(address, kind, what); };
     options.on_change = [this](const std::string& job, const std::string& what) {
       LogLine line;
       line.level = LogLevel::kWarning;
@@ -347,7 +318,7 @@ class Service {
     options.counters = &http_counters_;
     options.tls = guard_.http_tls();
     options.report = [this](const std::string& address, const std::string& what) {
-      ReportRefused(address, "", what);
+      refusals_.OfPeer(address, "", what);
     };
     const PageSources sources{engine_,
                               events_,
@@ -378,7 +349,7 @@ class Service {
   BootClock boot_clock_;  // For the lead alone.
   Gate gate_{boot_clock_};
   Log log_;
-  RefusalLog refusals_;
+  Refusals refusals_{log_};
   wire::ProtobufLog protobuf_log_;
   Metrics metrics_;
   EventHistory events_;

@@ -20,14 +20,15 @@
 #include "aggregator/basind/pages.h"
 #include "aggregator/basind/port_guard.h"
 #include "aggregator/basind/process.h"
+#include "aggregator/basind/refusals.h"
 #include "aggregator/basind/signals.h"
+#include "aggregator/basind/worker_port.h"
 #include "aggregator/engine/choose_device.h"
 #include "aggregator/http/http_server.h"
 #include "aggregator/shard/coordinator_link.h"
 #include "aggregator/shard/shard_engine.h"
 #include "aggregator/telemetry/log.h"
 #include "aggregator/telemetry/metrics.h"
-#include "aggregator/telemetry/refusal_log.h"
 #include "aggregator/text/address.h"
 #include "aggregator/text/units.h"
 #include "aggregator/transport/grpc_log.h"
@@ -35,7 +36,6 @@
 #include "kernels/cpu/cpu_reducer.h"
 #include "protocol/limits/names.h"
 #include "runtime/clock.h"
-#include "runtime/grpc/peer.h"
 
 namespace basin::aggregator {
 namespace {
@@ -90,7 +90,7 @@ class ShardService {
                 [this](const char* event, bool warning, const std::string& reason) {
                   Report(log_, warning ? LogLevel::kWarning : LogLevel::kInfo, event, reason);
                 }),
-        server_(OptionsOfServer()) {}
+        server_(OptionsOfWorkerPort(settings_, version_, descriptors_, guard_, refusals_)) {}
 
   absl::Status Start() {
     if (absl::Status opened = guard_.Open(); !opened.ok()) return opened;
@@ -150,34 +150,6 @@ class ShardService {
     return options;
   }
 
-  ServerOptions OptionsOfServer() {
-    ServerOptions options;
-    options.version = version_;
-    options.address = settings_.grpc_address;
-    options.tls = guard_.grpc_certificates();
-    options.gatekeeper = guard_.gatekeeper();
-    options.grpc = settings_.grpc;
-    options.grpc.quota_bytes = QuotaFor(settings_.core.memory_bytes);
-    options.kept_descriptors = kKeptDescriptors;
-    options.most_newcomers = descriptors_.newcomers();
-    options.report = [this](const std::string& address, const std::string& kind,
-                            const std::string& what) { ReportRefused(address, kind, what); };
-    return options;
-  }
-
-  // Violations by peers, once a minute for each source and kind.
-  void ReportRefused(const std::string& address, const std::string& kind, const std::string& what) {
-    const std::optional<uint64_t> suppressed =
-        refusals_.Pass(absl::StrCat(SourceOf(address), " ", kind), absl::Now());
-    if (!suppressed.has_value()) return;
-    LogLine line;
-    line.level = LogLevel::kWarning;
-    line.event = "peer_refused";
-    line.reason = absl::StrCat("From ", address, ": ", what);
-    line.suppressed = *suppressed;
-    log_.Write(line);
-  }
-
   // What the loop sees; nothing when it hangs.
   std::optional<ShardSnapshot> Look() {
     struct Answer {
@@ -215,16 +187,7 @@ class ShardService {
           look->unanswered_frames);
     totals.push_back({"basin_shard_links_total",
                       "How often the shard was connected with a coordinator.", look->links});
-    totals.push_back({"basin_contribution_bytes_total", "Payload bytes of received gradients.",
-                      look->counters.contribution_bytes});
-    totals.push_back({"basin_result_bytes_total",
-                      "Payload bytes of sent results, counted once for each receiver.",
-                      look->counters.result_bytes});
-    totals.push_back({"basin_checksum_failures_total",
-                      "Frames whose bytes did not match their digest.",
-                      look->counters.corrupt_frames});
-    totals.push_back({"basin_reductions_total", "Ranges of chunks that were added up.",
-                      look->counters.reductions});
+    for (const Total& total : TotalsOfBytes(look->counters)) totals.push_back(total);
     return totals;
   }
 
@@ -234,7 +197,7 @@ class ShardService {
     options.counters = &http_counters_;
     options.tls = guard_.http_tls();
     options.report = [this](const std::string& address, const std::string& what) {
-      ReportRefused(address, "", what);
+      refusals_.OfPeer(address, "", what);
     };
     HttpServer::Pages probes;
     probes["/livez"] = [this] {
@@ -264,7 +227,7 @@ class ShardService {
   std::atomic<bool> stopping_{false};
   MonotonicClock clock_;
   Log log_;
-  RefusalLog refusals_;
+  Refusals refusals_{log_};
   Metrics metrics_;
   std::unique_ptr<kernels::Reducer> reducer_;
   std::unique_ptr<accelerator::ReduceDevices> devices_;

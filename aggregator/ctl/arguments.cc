@@ -113,10 +113,10 @@ absl::Status TakeBytes(const std::string& value, uint64_t& bytes) {
   return absl::OkStatus();
 }
 
-absl::Status TakeBandwidth(const std::string& value, Arguments& arguments) {
+absl::Status TakeBandwidth(const std::string& value, double& bits) {
   const absl::StatusOr<double> bandwidth = ParseBandwidth(value);
   if (!bandwidth.ok()) return bandwidth.status();
-  arguments.nic_bits = *bandwidth;
+  bits = *bandwidth;
   return absl::OkStatus();
 }
 
@@ -134,6 +134,7 @@ absl::Status TakeExitStatus(const std::string& value, Arguments& arguments) {
 
 // What the protocol allows a job.
 constexpr uint32_t kMostWorkers = 10000;
+constexpr uint32_t kMostPlannedShards = 10000;
 constexpr uint32_t kMostBenchRounds = 100000;
 
 std::vector<Flag> Flags() {
@@ -204,7 +205,18 @@ std::vector<Flag> Flags() {
             [](const std::string& value, Arguments& arguments) {
               return TakeBytes(value, arguments.model_bytes);
             }),
-      Value("--nic", TakeBandwidth),
+      Value("--nic", [](const std::string& value,
+                        Arguments& arguments) { return TakeBandwidth(value, arguments.nic_bits); }),
+      Value("--shard-nic",
+            [](const std::string& value, Arguments& arguments) {
+              return TakeBandwidth(value, arguments.shard_nic_bits);
+            }),
+      Value("--shards",
+            [](const std::string& value, Arguments& arguments) {
+              return TakePositive(value, kMostPlannedShards, arguments.shards);
+            }),
+      Value("--within", [](const std::string& value,
+                           Arguments& arguments) { return TakeDuration(value, arguments.within); }),
       Value("--round-trip",
             [](const std::string& value, Arguments& arguments) {
               return TakeDuration(value, arguments.round_trip);

@@ -77,6 +77,9 @@ struct Arguments {
   uint32_t workers = 0;
   uint64_t model_bytes = 0;
   double nic_bits = 0;  // A second.
+  double shard_nic_bits = 0;
+  uint32_t shards = 0;
+  absl::Duration within;
   absl::Duration round_trip = absl::Milliseconds(1);
   uint64_t memory_bytes = 0;
   uint32_t rounds = 10;

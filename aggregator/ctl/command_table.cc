@@ -95,6 +95,22 @@ const std::vector<Command>& Commands() {
        2,
        2,
        RunRounds},
+      {"shards",
+       "[-w] [--interval=DURATION] [--times=N]",
+       "show the processes that hold gradients, and which part of each job",
+       "Lists the aggregator and the shards that are connected (docs/scale.md): how long each is "
+       "up,\n"
+       "the bytes that it holds, has received and has sent, when it last reported something, and "
+       "the\n"
+       "median time from the order to reduce until the answer, with the network between. A shard "
+       "that\n"
+       "needs much longer than the others is slow. Below, for each job: the part that each has, "
+       "and\n"
+       "who cannot reach it or why the job does without it.",
+       {"basinctl shards", "basinctl shards -w --interval=5s", "basinctl shards -o json"},
+       1,
+       1,
+       RunShards},
       {"events",
        "[-f] [--job=JOB] [--after=N]",
        "show past events; with -f, follow new ones",
@@ -268,14 +284,19 @@ const std::vector<Command>& Commands() {
        nullptr,
        RunBench},
       {"plan",
-       "--workers=N --model=SIZE --nic=RATE [--round-trip=DURATION] [--memory=SIZE]",
-       "estimate rounds and memory of a job",
+       "--workers=N --model=SIZE --nic=RATE [--round-trip=DURATION] [--memory=SIZE] "
+       "[--shard-nic=RATE] [--shards=N] [--within=DURATION]",
+       "estimate rounds, memory and shards of a job",
        "Computes the time of a round, the memory of the aggregator, and how an all-reduce in\n"
        "a ring compares. --model: the bytes of one gradient. --nic: the network of each\n"
        "machine, for example 2.5Gbit/s. --round-trip: between worker and aggregator (1ms).\n"
-       "--memory: memory.budget of the aggregator. Computes only; `basinctl bench` measures.\n"
-       "Needs no aggregator.",
+       "--memory: memory.budget of the aggregator. Below, the same with shards\n"
+       "(docs/scale.md), up to the number after which the workers' own network is the limit.\n"
+       "--shard-nic: the network of the aggregator's machine and of each shard's, if it is not\n"
+       "that of --nic. --shards: this number, too. --within: how many shards a round of this\n"
+       "time needs. Computes only; `basinctl bench` measures. Needs no aggregator.",
        {"basinctl plan --workers=8 --model=100MiB --nic=10Gbit/s",
+        "basinctl plan --workers=32 --model=1GiB --nic=25Gbit/s --shard-nic=100Gbit/s --within=1s",
         "basinctl plan --workers=64 --model=1.5GiB --nic=100Gbit/s --memory=8GiB -o yaml"},
        1,
        1,

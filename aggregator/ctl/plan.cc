@@ -11,6 +11,7 @@
 #include "aggregator/admin/words.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/ctl/output.h"
+#include "aggregator/ctl/plan_shards.h"
 #include "aggregator/ctl/table.h"
 #include "aggregator/text/units.h"
 #include "nlohmann/json.hpp"
@@ -22,19 +23,11 @@ namespace {
 // the network once.
 constexpr int kRoundTrips = 2;
 
-// Processor seconds of basind per GB that it receives or sends: docs/performance-notes.md, "Where
-// the CPU time goes". On other machines it is another number.
-constexpr double kCpuSecondsPerByte = 0.41e-9;
-
 // A worker holds one model of results beside its gradient, and this (docs/client.md).
 constexpr uint64_t kWorkerBytes = uint64_t{20} << 20;
 
 // The part of a pod's memory limit that gradients get (aggregator/config/machine.h).
 constexpr double kShareOfLimit = 0.4;
-
-absl::Duration TimeOf(double bytes, double bits_per_second) {
-  return absl::Seconds(bytes * 8 / bits_per_second);
-}
 
 // What a lane is charged, with windows of this config.
 uint64_t MemoryOf(const Config& config, const PlannedJob& job, bool full) {
@@ -48,7 +41,8 @@ uint64_t MemoryOf(const Config& config, const PlannedJob& job, bool full) {
   return lane.reserved + tracking;
 }
 
-std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
+std::string AsTable(const PlannedJob& job, const Plan& plan, const ShardsPlan& shards,
+                    uint64_t budget) {
   TextTable table({"WHAT", "ESTIMATE", "WHY"});
   table.Add({"time of a round", ShowTime(plan.round),
              absl::StrCat(job.workers, " x ", Size(job.model_bytes),
@@ -63,10 +57,16 @@ std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
                plan.even_nic_bits.has_value()
                    ? "with this one a round takes as long as the ring"
                    : "the ring is faster than the round trips to the aggregator alone"});
-    table.Add({"break-even: model",
-               plan.even_model_bytes > 0 ? Size(plan.even_model_bytes) : "none",
-               plan.even_model_bytes > 0 ? "up to this size a round takes no longer than the ring"
-                                         : "the ring is faster with a model of any size"});
+    table.Add(
+        {"break-even: model",
+         plan.even_model_bytes == kAnyModel ? "any"
+         : plan.even_model_bytes > 0        ? Size(plan.even_model_bytes)
+                                            : "none",
+         plan.even_model_bytes == kAnyModel
+             ? "with this network of the aggregator a large model takes no longer than in the "
+               "ring"
+         : plan.even_model_bytes > 0 ? "up to this size a round takes no longer than the ring"
+                                     : "the ring is faster with a model of any size"});
   }
   table.Add({"memory of the aggregator", Size(plan.full_memory),
              "one lane with full windows; memory.budget needs this for each lane"});
@@ -85,6 +85,7 @@ std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
         "\nOne worker needs no aggregation: its own gradient is the result, and there is "
         "no ring to\ncompare with.\n");
   }
+  if (!alone) absl::StrAppend(&text, "\n", Show(shards, plan));
   if (budget == 0) return text;
   return absl::StrCat(text, "\nA memory.budget of ", Size(budget),
                       budget >= plan.full_memory    ? " is enough for full windows.\n"
@@ -92,22 +93,33 @@ std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
                                                     : " is too small: the job would be refused.\n");
 }
 
-std::string AsJson(const PlannedJob& job, const Plan& plan) {
+std::string AsJson(const PlannedJob& job, const Plan& plan, const ShardsPlan& shards) {
   nlohmann::ordered_json json = {
       {"workers", job.workers},
       {"model_bytes", job.model_bytes},
       {"nic_bits_per_second", job.nic_bits},
+      {"shard_nic_bits_per_second", job.holder_bits()},
       {"round_trip_seconds", absl::ToDoubleSeconds(job.round_trip)},
       {"round_seconds", absl::ToDoubleSeconds(plan.round)},
       {"ring_seconds", absl::ToDoubleSeconds(plan.ring)},
   };
   if (plan.even_nic_bits.has_value()) json["even_nic_bits_per_second"] = *plan.even_nic_bits;
-  json["even_model_bytes"] = plan.even_model_bytes;
+  if (plan.even_model_bytes != kAnyModel) json["even_model_bytes"] = plan.even_model_bytes;
   json["memory_bytes"] = plan.full_memory;
   json["least_memory_bytes"] = plan.least_memory;
   json["worker_memory_bytes"] = job.model_bytes + kWorkerBytes;
   json["cpu_seconds"] = absl::ToDoubleSeconds(plan.cpu);
   json["cores"] = plan.cores;
+  json["most_useful_shards"] = shards.most_useful;
+  if (shards.needed.has_value()) json["shards"] = *shards.needed;
+  json["with_shards"] = nlohmann::ordered_json::array();
+  for (const RoundWithShards& round : shards.rounds) {
+    json["with_shards"].push_back({{"shards", round.shards},
+                                   {"round_seconds", absl::ToDoubleSeconds(round.round)},
+                                   {"bytes_each", round.bytes_each},
+                                   {"cores_each", round.cores_each},
+                                   {"memory_bytes_in_all", round.memory_in_all}});
+  }
   return json.dump();
 }
 
@@ -122,16 +134,21 @@ Plan PlanOf(const PlannedJob& job) {
   const absl::Duration ring_latency = hops / 2 * job.round_trip;
 
   Plan plan;
-  plan.round = TimeOf(workers * bytes, job.nic_bits) + round_latency;
+  plan.round = NetworkTime(job, 1) + round_latency;
   plan.ring = TimeOf(ring_share * bytes, job.nic_bits) + ring_latency;
   if (plan.ring > round_latency) {
     plan.even_nic_bits = workers * bytes * 8 / absl::ToDoubleSeconds(plan.ring - round_latency);
   }
-  // workers * M / nic + round_latency = ring_share * M / nic + ring_latency, where the star always
-  // moves more than the ring does.
+  // In models that the network of a worker carries in the same time: star_share * M / nic +
+  // round_latency = ring_share * M / nic + ring_latency.
+  const double star_share = std::max(1.0, workers * job.nic_bits / job.holder_bits());
   const double saved_bytes = absl::ToDoubleSeconds(ring_latency - round_latency) * job.nic_bits / 8;
-  plan.even_model_bytes =
-      static_cast<uint64_t>(std::max(0.0, saved_bytes / (workers - ring_share)));
+  if (star_share > ring_share) {
+    plan.even_model_bytes =
+        static_cast<uint64_t>(std::max(0.0, saved_bytes / (star_share - ring_share)));
+  } else if (job.workers > 1) {
+    plan.even_model_bytes = kAnyModel;
+  }
 
   const Config config;
   plan.least_memory = MemoryOf(config, job, false);
@@ -154,10 +171,13 @@ absl::Status RunPlan(const Arguments& arguments) {
   job.workers = arguments.workers;
   job.model_bytes = arguments.model_bytes;
   job.nic_bits = arguments.nic_bits;
+  job.shard_nic_bits = arguments.shard_nic_bits;
   job.round_trip = arguments.round_trip;
   const Plan plan = PlanOf(job);
-  Print(arguments.format == Format::kTable ? AsTable(job, plan, arguments.memory_bytes)
-                                           : Structured(AsJson(job, plan), arguments.format));
+  const ShardsPlan shards = PlanShards(job, plan.full_memory, {arguments.shards, arguments.within});
+  Print(arguments.format == Format::kTable
+            ? AsTable(job, plan, shards, arguments.memory_bytes)
+            : Structured(AsJson(job, plan, shards), arguments.format));
   return absl::OkStatus();
 }
 

@@ -20,9 +20,15 @@ namespace basin::aggregator {
 struct PlannedJob {
   uint32_t workers = 0;      // At least 1.
   uint64_t model_bytes = 0;  // One gradient; at least 1.
-  double nic_bits = 0;       // Each machine's, per second and direction; above 0.
+  double nic_bits = 0;       // Of a worker's machine, per second and direction; above 0.
+  // Of the machine of the aggregator and of each shard; 0: the same.
+  double shard_nic_bits = 0;
   absl::Duration round_trip;
+
+  double holder_bits() const { return shard_nic_bits > 0 ? shard_nic_bits : nic_bits; }
 };
+
+inline constexpr uint64_t kAnyModel = ~uint64_t{0};
 
 struct Plan {
   // A round through the aggregator: all contributions enter it while all results leave it.
@@ -32,7 +38,8 @@ struct Plan {
   // The network of the aggregator with which a round takes as long as the ring, in bits a second.
   // Absent: more bandwidth does not help, because the ring is faster than two round trips.
   std::optional<double> even_nic_bits;
-  // The largest model for which a round is no slower than the ring; 0: none.
+  // The largest model for which a round is no slower than the ring; 0: none; kAnyModel: with this
+  // network of the aggregator there is no largest one.
   uint64_t even_model_bytes = 0;
   // The memory of the aggregator for one lane: to work at all, and with full windows.
   uint64_t least_memory = 0;

@@ -95,6 +95,14 @@ absl::Status RunRounds(Client& client) {
   return called;
 }
 
+absl::Status RunShards(Client& client) {
+  v1::ListShardsResponse shards;
+  absl::Status called =
+      client.Call(&v1::Admin::Stub::ListShards, Client::With<v1::ListShardsRequest>(), shards);
+  if (called.ok()) client.Answer(shards);
+  return called;
+}
+
 absl::Status RunEvents(Client& client) {
   const Arguments& arguments = client.arguments();
   auto request = Client::With<v1::WatchEventsRequest>();

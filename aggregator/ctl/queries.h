@@ -19,6 +19,7 @@ absl::Status RunGoodput(Client& client);
 absl::Status RunLimits(Client& client);
 absl::Status RunMembers(Client& client);
 absl::Status RunRounds(Client& client);
+absl::Status RunShards(Client& client);
 absl::Status RunEvents(Client& client);
 absl::Status RunDump(Client& client);
 

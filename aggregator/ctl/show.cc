@@ -205,6 +205,31 @@ std::string Show(const v1::Goodput& goodput) {
   return absl::StrCat(uses.Text(), "\n", waits.Text());
 }
 
+std::string Show(const v1::ListShardsResponse& shards) {
+  TextTable table({"SHARD", "ENDPOINT", "UP", "HOLDS", "RECEIVED", "SENT", "LAST EVENT",
+                   "REDUCES IN", "STATE"});
+  for (const v1::ShardStatus& shard : shards.shards()) {
+    table.Add({NameOf(shard), shard.endpoint(), Span(shard.up_ns()),
+               Size(shard.parked_bytes() + shard.held_result_bytes()),
+               Size(shard.contribution_bytes()), Size(shard.result_bytes()),
+               shard.shard() == 0 ? "" : absl::StrCat(Span(shard.last_event_ns()), " ago"),
+               shard.reduce_ns() == 0 ? "" : Span(shard.reduce_ns()), TroubleOf(shard)});
+  }
+  TextTable parts({"JOB", "SHARD", "PART", "SHARE", "STATE"});
+  bool any = false;
+  // By job, then by shard.
+  const int jobs = shards.shards().empty() ? 0 : shards.shards(0).jobs_size();
+  for (int job = 0; job < jobs; ++job) {
+    for (const v1::ShardStatus& shard : shards.shards()) {
+      if (job >= shard.jobs_size()) continue;
+      any = true;
+      const v1::ShardOfJob& part = shard.jobs(job);
+      parts.Add({part.job(), NameOf(shard), Size(part.bytes()), ShareOf(part), TroubleOf(part)});
+    }
+  }
+  return any ? absl::StrCat(table.Text(), "\n", parts.Text()) : table.Text();
+}
+
 std::string Show(const v1::ListRoundsResponse& rounds) {
   TextTable table(
       {"LANE", "ROUND", "STATE", "TOOK", "OP", "CONTRIBUTORS", "DIVISOR", "NORM", "WAITED FOR"});

@@ -19,6 +19,7 @@ std::string Show(const v1::LimitsResponse& limits);
 std::string Show(const v1::ListMembersResponse& members);
 std::string Show(const v1::Goodput& goodput);
 std::string Show(const v1::ListRoundsResponse& rounds);
+std::string Show(const v1::ListShardsResponse& shards);
 // With its line end.
 std::string Show(const v1::Event& event);
 std::string Show(const v1::ChangeResponse& change);

@@ -311,6 +311,7 @@ void ByteRunner::Started(std::unique_ptr<Reduction> reduction) {
       memory->second.reduced[range.tensor] = reduce.round;
     }
   }
+  reduction->ordered = now_;
   dependencies_.reduce(std::move(reduction));
 }
 

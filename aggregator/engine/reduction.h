@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "aggregator/core/action.h"
 #include "aggregator/core/event.h"
 #include "aggregator/engine/buffer_pool.h"
@@ -68,6 +69,7 @@ struct Reduction {
   size_t next = 0;             // The first of them that RunPart has not reduced.
   ReduceDone done;
   double seconds = 0;          // That a reduce thread spent on it.
+  absl::Time ordered;          // When the core asked for it.
   std::string device = "cpu";  // What reduced it, as the metrics name it.
 };
 

@@ -9,6 +9,18 @@
 
 namespace basin::aggregator {
 
+void RemoteShards::Add(ShardId shard, absl::Time now) {
+  Link& link = shards_[shard];
+  link.shard = shard;
+  link.standing.up = now;
+  link.standing.last_event = now;
+}
+
+const ShardStanding* RemoteShards::StandingOf(ShardId shard) const {
+  const auto found = shards_.find(shard);
+  return found == shards_.end() ? nullptr : &found->second.standing;
+}
+
 void RemoteShards::Remove(ShardId shard) {
   const auto found = shards_.find(shard);
   if (found == shards_.end()) return;
@@ -51,9 +63,11 @@ absl::Status RemoteShards::Reduced(ShardId shard, const ReduceDone& done) {
   Link& link = shards_.at(shard);
   const auto found = link.reducing.find({done.job, done.lane, done.round, done.ballot});
   if (found != link.reducing.end()) {
-    std::vector<ChunkRanges>& asked = found->second;
-    const auto which = std::find(asked.begin(), asked.end(), done.ranges);
+    auto& asked = found->second;
+    const auto which = std::find_if(asked.begin(), asked.end(),
+                                    [&](const auto& one) { return one.first == done.ranges; });
     if (which != asked.end()) {
+      link.standing.reduce_times.Add(now_ - which->second);
       asked.erase(which);
       if (asked.empty()) link.reducing.erase(found);
       return absl::OkStatus();
@@ -144,8 +158,8 @@ void RemoteShards::Put(ShardId shard, SendFrame send) {
 void RemoteShards::Put(ShardId shard, Reduce reduce) {
   const auto found = shards_.find(shard);
   if (found == shards_.end()) return;
-  found->second.reducing[{reduce.job, reduce.lane, reduce.round, reduce.ballot}].push_back(
-      reduce.ranges);
+  found->second.reducing[{reduce.job, reduce.lane, reduce.round, reduce.ballot}].emplace_back(
+      reduce.ranges, now_);
   DoAt(shard, std::move(reduce));
 }
 

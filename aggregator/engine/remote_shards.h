@@ -22,12 +22,22 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "aggregator/core/action.h"
 #include "aggregator/core/event.h"
+#include "aggregator/engine/reduce_times.h"
 #include "aggregator/engine/shard_messages.h"
 #include "protocol/placement.h"
 
 namespace basin::aggregator {
+
+// How a shard does, for operators.
+struct ShardStanding {
+  absl::Time up;          // When it connected.
+  absl::Time last_event;  // When it reported something.
+  ShardUse use;           // As it was reported last.
+  ReduceTimes reduce_times;
+};
 
 class RemoteShards {
  public:
@@ -44,7 +54,7 @@ class RemoteShards {
   size_t size() const { return shards_.size(); }
 
   // ---- shards come and go
-  void Add(ShardId shard) { shards_[shard].shard = shard; }
+  void Add(ShardId shard, absl::Time now);
   bool Has(ShardId shard) const { return shards_.count(shard) > 0; }
   void Remove(ShardId shard);
 
@@ -59,10 +69,17 @@ class RemoteShards {
   void Close(StreamId stream);
   // A reduction has ended there. INVALID_ARGUMENT if it was not asked for.
   absl::Status Reduced(ShardId shard, const ReduceDone& done);
+  void Used(ShardId shard, const ShardUse& use) { shards_.at(shard).standing.use = use; }
+  // It has sent something.
+  void Heard(ShardId shard, absl::Time now) { shards_.at(shard).standing.last_event = now; }
+  // Null: it is not connected.
+  const ShardStanding* StandingOf(ShardId shard) const;
   // A frame has arrived there. REQUIRES: what follows until EndStep comes of it.
   absl::Status BeginStep(ShardId shard, ShardFrame frame);
 
   // ---- actions, in order
+  // What follows happens at this time. REQUIRES: it does not go back.
+  void SetTime(absl::Time now) { now_ = now; }
   // With Action::shard; streams have the numbers of this process.
   template <typename Action>
   void Do(Action action) {
@@ -91,8 +108,11 @@ class RemoteShards {
     std::map<StreamId, StreamId> here;  // By its number there.
     StreamId last_stream = 0;           // The highest of those there.
     ShardFrame last_frame = 0;
-    // What it has been asked to reduce.
-    std::map<std::tuple<JobId, LaneIndex, RoundNumber, Ballot>, std::vector<ChunkRanges>> reducing;
+    // What it has been asked to reduce, and when.
+    std::map<std::tuple<JobId, LaneIndex, RoundNumber, Ballot>,
+             std::vector<std::pair<ChunkRanges, absl::Time>>>
+        reducing;
+    ShardStanding standing;
     std::vector<ShardStep> steps;
     bool in_step = false;  // The last of them is not complete.
   };
@@ -117,6 +137,7 @@ class RemoteShards {
   const std::function<StreamId()> new_stream_;
   const std::function<JobName(JobId)> name_of_;
   const Send send_;
+  absl::Time now_ = absl::InfinitePast();
   std::map<ShardId, Link> shards_;
   // Those with a step that is not complete, and those with steps to be sent: there may be many
   // shards, and most steps are for one. One may be among the former twice.

@@ -52,6 +52,7 @@ ByteDependencies Runner::DependenciesOfBytes() const {
 
 void Runner::Step(const Event& event, absl::Time now) {
   now_ = now;
+  shards_.SetTime(now);
   actions_.clear();
   core_.Step(event, now, actions_);
   for (const Action& action : actions_) {
@@ -121,6 +122,7 @@ void Runner::StreamClosed(StreamId stream, absl::Time now) {
 
 void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now) {
   bytes_.Reduced(*reduction);
+  reduce_times_.Add(now - reduction->ordered);
   Step(reduction->done, now);
 }
 
@@ -159,13 +161,15 @@ void Runner::SessionsUnheard(std::vector<UnheardSession> sessions, absl::Duratio
 // ---- shards
 
 void Runner::ShardOpened(ShardId shard, const ShardHello& hello, absl::Time now) {
-  shards_.Add(shard);
+  shards_.Add(shard, now);
   transport().WelcomeShard(shard, core().config().term);
   Step(ShardUp{shard, hello.name, hello.endpoint}, now);
 }
 
 void Runner::ShardReported(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes,
                            absl::Time now) {
+  shards_.SetTime(now);
+  if (shards_.Has(shard)) shards_.Heard(shard, now);
   for (ShardEvent& event : events) {
     if (!shards_.Has(shard)) return;
     const absl::Status taken =
@@ -231,6 +235,11 @@ absl::Status Runner::Report(ShardId shard, ReduceDone done, absl::Time now) {
 absl::Status Runner::Report(ShardId shard, ShardDraining draining, absl::Time now) {
   draining.shard = shard;
   Step(draining, now);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Report(ShardId shard, const ShardUse& use, absl::Time) {
+  shards_.Used(shard, use);
   return absl::OkStatus();
 }
 

@@ -120,6 +120,9 @@ class Runner {
   size_t sessions() const { return core_.delivery().sessions(); }
   size_t streams() const { return core_.delivery().streams(); }
   size_t shards() const { return shards_.size(); }
+  const RemoteShards& remote_shards() const { return shards_; }
+  // Those of shard 0.
+  const ReduceTimes& reduce_times() const { return reduce_times_; }
 
  private:
   ByteDependencies DependenciesOfBytes() const;
@@ -133,6 +136,7 @@ class Runner {
   absl::Status Report(ShardId shard, const ShardFrameUnknown& unknown, absl::Time now);
   absl::Status Report(ShardId shard, ReduceDone done, absl::Time now);
   absl::Status Report(ShardId shard, ShardDraining draining, absl::Time now);
+  absl::Status Report(ShardId shard, const ShardUse& use, absl::Time now);
   // ---- actions
   void Do(const basin::aggregator::Send& send);
   void Do(const SendAll& send);
@@ -153,6 +157,7 @@ class Runner {
   ByteRunner bytes_;
   RemoteShards shards_;
   std::vector<ShardId> released_;  // By the step in progress.
+  ReduceTimes reduce_times_;
 
   std::vector<Action> actions_;                 // From the Step in progress; kept for its memory.
   const Payloads::Arrived* arrived_ = nullptr;  // In the Step in progress.

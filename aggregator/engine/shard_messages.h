@@ -13,11 +13,13 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
 #include "aggregator/core/action.h"
 #include "aggregator/core/event.h"
+#include "protocol/fields.h"
 #include "protocol/ids.h"
 #include "protocol/placement.h"
 #include "protocol/version.h"
@@ -50,8 +52,21 @@ struct ShardFrameUnknown {
   StreamId stream = 0;
 };
 
+// What it has done since it was connected, and holds now: for operators. It is sent when it has
+// changed, at most once a second.
+struct ShardUse {
+  uint64_t contribution_bytes = 0;  // Received; only counts up, as do the next two.
+  uint64_t result_bytes = 0;        // Sent, once for each receiver.
+  uint64_t reductions = 0;
+  uint64_t parked_bytes = 0;       // Contributions that wait to be reduced.
+  uint64_t held_result_bytes = 0;  // Results that a worker may still need.
+  auto Fields() const {
+    return std::tie(contribution_bytes, result_bytes, reductions, parked_bytes, held_result_bytes);
+  }
+};
+
 using ShardEvent = std::variant<StreamOpened, StreamLost, ShardFrameReceived, ShardFrameUnknown,
-                                ReduceDone, ShardDraining>;
+                                ReduceDone, ShardDraining, ShardUse>;
 
 using FromShard = std::variant<ShardHello, std::vector<ShardEvent>>;
 

@@ -10,6 +10,9 @@
 namespace basin::aggregator {
 namespace {
 
+// People do not see older numbers as old, and a message is small beside those of a round.
+constexpr absl::Duration kReportEvery = absl::Seconds(1);
+
 void AddTo(ByteCounters& sum, const ByteCounters& more) {
   sum.contribution_bytes += more.contribution_bytes;
   sum.result_bytes += more.result_bytes;
@@ -128,19 +131,31 @@ void ShardEngine::TakePosted() {
 }
 
 void ShardEngine::Loop() {
-  while (events_.AwaitWork([] { return absl::InfiniteFuture(); }, taken_)) {
+  while (events_.AwaitWork([this] { return report_due_; }, taken_)) {
     TakePosted();
     while (!queue_.empty()) {
       const Posted posted = queue_.Next();
-      posted.task(clock_.Now());
+      const absl::Time now = clock_.Now();
+      posted.task(now);
+      report_due_ = next_report_;
+      ReportIfDue(now);
       if (runner_ != nullptr) runner_->Flush();
       transport_->Flush();
       if (!events_.arrived()) continue;
       events_.Take(taken_);
       TakePosted();
     }
-    events_.LetGo(false, absl::InfiniteFuture());
+    ReportIfDue(clock_.Now());
+    if (runner_ != nullptr) runner_->Flush();
+    events_.LetGo(false, report_due_);
   }
+}
+
+void ShardEngine::ReportIfDue(absl::Time now) {
+  if (now < report_due_) return;
+  report_due_ = absl::InfiniteFuture();
+  next_report_ = now + kReportEvery;
+  if (runner_ != nullptr) runner_->ReportUse();
 }
 
 ShardDependencies ShardEngine::Dependencies() {

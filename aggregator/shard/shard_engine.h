@@ -116,6 +116,8 @@ class ShardEngine : public StreamSink, public CoordinatorLink::Listener {
   void Unlinked(const absl::Status& why);
   void Step(uint64_t link, const std::vector<ShardStep>& steps, uint64_t bytes, absl::Time now);
   ShardSnapshot Snapshot() const;
+  // Reports what the shard has done, if it is time; the caller flushes.
+  void ReportIfDue(absl::Time now);
 
   // Constant after construction.
   const std::string name_;
@@ -138,6 +140,9 @@ class ShardEngine : public StreamSink, public CoordinatorLink::Listener {
   uint64_t links_ = 0;  // How many there were.
   bool draining_ = false;
   ByteCounters before_;  // Those of the links before this one.
+  // When the coordinator is to be told what the shard has done, at the earliest.
+  absl::Time next_report_ = absl::InfinitePast();
+  absl::Time report_due_ = absl::InfiniteFuture();  // Infinite: nothing was done since.
   FairQueue<Posted> queue_;
   std::vector<Posted> taken_;
 };

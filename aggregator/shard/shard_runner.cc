@@ -25,6 +25,15 @@ void ShardRunner::Flush() {
   if (!events_.empty()) dependencies_.report(std::exchange(events_, {}));
 }
 
+void ShardRunner::ReportUse() {
+  const ByteCounters& counters = bytes_.counters();
+  const ShardUse use{counters.contribution_bytes, counters.result_bytes, counters.reductions,
+                     bytes_.parked_bytes(), bytes_.result_bytes()};
+  if (use == use_) return;
+  use_ = use;
+  events_.emplace_back(use);
+}
+
 // ---- what happened
 
 void ShardRunner::StreamOpened(StreamId stream, SessionToken token) {

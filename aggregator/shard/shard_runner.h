@@ -53,6 +53,9 @@ class ShardRunner {
   // What the coordinator has decided.
   absl::Status Step(const ShardStep& step, absl::Time now);
 
+  // Reports what it has done and holds, if that has changed since the last time.
+  void ReportUse();
+
   // Reports what has happened since the last time.
   void Flush();
 
@@ -94,6 +97,7 @@ class ShardRunner {
   std::map<ShardFrame, Unanswered> frames_;
   ShardFrame last_frame_ = 0;
   std::vector<ShardEvent> events_;  // Not reported yet.
+  ShardUse use_;                    // As it was reported last.
 };
 
 }  // namespace basin::aggregator

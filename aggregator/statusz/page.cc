@@ -28,6 +28,7 @@ constexpr int kMostLanes = 8;
 constexpr int kRoundsInTable = 8;
 constexpr size_t kMostStragglers = 8;
 constexpr size_t kMostJobs = 200;
+constexpr int kMostShardsShown = 64;
 
 constexpr char kHead[] =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
@@ -376,12 +377,58 @@ void AddMembers(Html& html, const v1::ListMembersResponse& members) {
   html.Tag("</div>");
 }
 
+// The endpoints and the reasons of workers are left to the admin service.
+void AddShards(Html& html, const StatusView& view) {
+  if (view.shards.shards_size() < 2) return;
+  html.Tag("<section><h2>Shards</h2>");
+  Table table({{"Shard", Kind::kName},
+               {"Up", Kind::kNumber},
+               {"Holds", Kind::kNumber},
+               {"Received", Kind::kNumber, true},
+               {"Sent", Kind::kNumber, true},
+               {"Last event", Kind::kNumber},
+               {"Reduces in", Kind::kNumber},
+               {"State", Kind::kShort}});
+  for (int i = 0; i < view.shards.shards_size() && i < kMostShardsShown; ++i) {
+    const v1::ShardStatus& shard = view.shards.shards(i);
+    const bool own = shard.shard() == 0;
+    table.Row({NameOf(shard), Span(own ? view.service.uptime_ns() : shard.up_ns()),
+               Size(shard.parked_bytes() + shard.held_result_bytes()),
+               Size(shard.contribution_bytes()), Size(shard.result_bytes()),
+               own ? "" : Ago(shard.last_event_ns()), Time(shard.reduce_ns()), TroubleOf(shard)});
+  }
+  html.Add(table.Take());
+  AddMore(html, view.shards.shards_size(), kMostShardsShown, "shards", "basinctl shards");
+  html.Tag("</section>");
+}
+
+// The part of the job that each shard has.
+void AddParts(Html& html, const StatusView& view, const std::string& job) {
+  if (view.shards.shards_size() < 2) return;
+  html.Tag("<div><h3>Shards</h3>");
+  Table table({{"Shard", Kind::kName},
+               {"Part", Kind::kNumber},
+               {"Share", Kind::kNumber},
+               {"State", Kind::kShort}});
+  for (int i = 0; i < view.shards.shards_size() && i < kMostShardsShown; ++i) {
+    const v1::ShardStatus& shard = view.shards.shards(i);
+    for (const v1::ShardOfJob& part : shard.jobs()) {
+      if (part.job() != job) continue;
+      table.Row({NameOf(shard), Size(part.bytes()), ShareOf(part),
+                 !part.left_out().empty()       ? "left out"
+                 : part.out_of_reach_size() > 0 ? "out of reach"
+                                                : ""});
+    }
+  }
+  html.Add(table.Take()).Tag("</div>");
+}
+
 // Each call has a lane: only open ones are of interest.
 bool IsShown(const v1::LaneRounds& lane) {
   return lane.kind() == v1::LANE_KIND_GRADIENT || lane.has_open();
 }
 
-void AddJob(Html& html, const JobDetails& view) {
+void AddJob(Html& html, const StatusView& all, const JobDetails& view) {
   html.Tag("<section id=\"job-").Text(view.job.job()).Tag("\"><h2>").Text(view.job.job());
   html.Tag(" ");
   AddState(html, view.job.state());
@@ -403,6 +450,7 @@ void AddJob(Html& html, const JobDetails& view) {
   AddGoodput(html, view.job.goodput());
   AddStragglers(html, view.rounds);
   AddMembers(html, view.members);
+  AddParts(html, all, view.job.job());
   html.Tag("</div></section>");
 }
 
@@ -455,7 +503,8 @@ std::string StatusPage(const StatusView& view) {
       .Tag("</title></head><body>");
   AddService(html, view.service);
   AddJobs(html, view);
-  for (const JobDetails& job : view.details) AddJob(html, job);
+  AddShards(html, view);
+  for (const JobDetails& job : view.details) AddJob(html, view, job);
   AddEvents(html, view);
   html.Tag("</body></html>\n");
   return html.Take();

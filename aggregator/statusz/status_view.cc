@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "aggregator/admin/shards_view.h"
 #include "aggregator/admin/view.h"
 #include "aggregator/core/round_summary.h"
 #include "aggregator/telemetry/ask.h"
@@ -41,13 +42,15 @@ std::optional<StatusView> LookForStatus(Engine& engine, const EventHistory& even
   struct Overview {
     v1::ServiceStatus service;
     v1::ListJobsResponse jobs;
+    v1::ListShardsResponse shards;
     Term term = 0;
     absl::Time now;
   };
   std::optional<Overview> overview =
       Ask<Overview>(engine, timeout, [](const Runner& runner, absl::Time now) {
         const Coordinator& core = runner.core();
-        return Overview{ViewOf(core), JobsOf(core, core.Lived(now)), core.config().term, now};
+        return Overview{ViewOf(core), JobsOf(core, core.Lived(now)), ShardsOf(runner, now),
+                        core.config().term, now};
       });
   if (!overview.has_value()) return std::nullopt;
   StatusView view;
@@ -55,6 +58,7 @@ std::optional<StatusView> LookForStatus(Engine& engine, const EventHistory& even
   view.jobs.assign(overview->jobs.jobs().begin(), overview->jobs.jobs().end());
   std::stable_partition(view.jobs.begin(), view.jobs.end(),
                         [](const v1::JobStatus& job) { return IsHeldUp(job.state()); });
+  view.shards = std::move(overview->shards);
   view.events = EventsOf(events, view.jobs, overview->term, overview->now);
   // One question for each, so that none holds the loop for long.
   for (size_t i = 0; i < view.jobs.size() && i < kMostJobsInDetail; ++i) {

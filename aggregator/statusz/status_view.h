@@ -34,6 +34,7 @@ struct StatusView {
   v1::ServiceStatus service;
   std::vector<v1::JobStatus> jobs;  // All: those that do not go on first, then by name.
   std::vector<JobDetails> details;  // Those of the first jobs.
+  v1::ListShardsResponse shards;    // The aggregator alone, if there are none.
   std::vector<v1::Event> events;    // Newest first, of these jobs and of the service.
 };
 

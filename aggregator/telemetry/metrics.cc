@@ -235,23 +235,12 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
 void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   const RunnerCounters& counters = snapshot.counters;
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
-  families.push_back(Sum("basin_contribution_bytes_total", "Payload bytes of received gradients.")
-                         .Add(number(counters.contribution_bytes))
-                         .Take());
-  families.push_back(Sum("basin_result_bytes_total",
-                         "Payload bytes of sent results, counted once for each receiver.")
-                         .Add(number(counters.result_bytes))
-                         .Take());
-  families.push_back(
-      Sum("basin_checksum_failures_total", "Frames whose bytes did not match their digest.")
-          .Add(number(counters.corrupt_frames))
-          .Take());
+  for (const Total& total : TotalsOfBytes(counters)) {
+    families.push_back(Sum(total.name, total.help).Add(number(total.value)).Take());
+  }
   families.push_back(Sum("basin_results_resent_total",
                          "Frames that were sent again after the loss of a data stream.")
                          .Add(number(counters.results_resent))
-                         .Take());
-  families.push_back(Sum("basin_reductions_total", "Ranges of chunks that were added up.")
-                         .Add(number(counters.reductions))
                          .Take());
   Scraped reduce_seconds = Sum(
       "basin_reduce_seconds_total",
@@ -260,10 +249,6 @@ void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
     reduce_seconds.Add({{"device", device}}, seconds);
   }
   families.push_back(reduce_seconds.Take());
-  families.push_back(
-      Sum("basin_nonfinite_total", "Ranges of chunks with an input that was NaN or infinite.")
-          .Add(number(counters.nonfinite_reductions))
-          .Take());
   Scraped memory = Gauge("basin_buffer_bytes", "Memory in use by kind; the kinds do not overlap.");
   for (const MemoryUse& use : snapshot.memory) {
     memory.Add({{"kind", use.kind}}, number(use.bytes));
@@ -495,6 +480,20 @@ void Metrics::RemoveJob(const JobName& job) {
   durations_.Remove(series.duration);
   stragglers_.Remove(series.straggler);
   jobs_.erase(found);
+}
+
+std::vector<Total> TotalsOfBytes(const ByteCounters& counters) {
+  return {
+      {"basin_contribution_bytes_total", "Payload bytes of received gradients.",
+       counters.contribution_bytes},
+      {"basin_result_bytes_total", "Payload bytes of sent results, counted once for each receiver.",
+       counters.result_bytes},
+      {"basin_checksum_failures_total", "Frames whose bytes did not match their digest.",
+       counters.corrupt_frames},
+      {"basin_reductions_total", "Ranges of chunks that were added up.", counters.reductions},
+      {"basin_nonfinite_total", "Ranges of chunks with an input that was NaN or infinite.",
+       counters.nonfinite_reductions},
+  };
 }
 
 std::string Metrics::Text(const std::optional<Snapshot>& snapshot, absl::Duration loop_delay,

@@ -41,6 +41,9 @@ struct Total {
   Kind kind = Kind::kCounter;
 };
 
+// What a process has done with bytes, be it the aggregator or a shard.
+std::vector<Total> TotalsOfBytes(const ByteCounters& counters);
+
 class Metrics {
  public:
   explicit Metrics(std::string version);

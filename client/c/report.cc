@@ -9,6 +9,30 @@
 
 namespace basin::c {
 
+void Report::OnStreams(const client::JobView& view, bool in_trouble) {
+  // Logged once, regardless of later failures and their reasons. When the session ends, all streams
+  // end, and the message about the session is enough.
+  if (!view.stream_trouble.empty()) {
+    if (troubled_ == view.stream_shard) return;
+    troubled_ = view.stream_shard;
+    // A shard has another number when it comes again.
+    says_so_ = *troubled_ == kCoordinatorShard || shards_.insert(*troubled_).second;
+    if (!says_so_) return;
+    log_(BASIN_LOG_WARNING, absl::StrCat(who_, ": The session is open, but ", view.stream_trouble,
+                                         ". The client keeps trying."));
+    return;
+  }
+  if (!troubled_.has_value()) return;
+  const bool of_aggregator = *troubled_ == kCoordinatorShard;
+  troubled_.reset();
+  if (!says_so_ || in_trouble || view.left) return;
+  log_(BASIN_LOG_WARNING,
+       absl::StrCat(who_, of_aggregator
+                              ? ": Data streams are open again where there were none."
+                              : ": The shard is not waited for any more: it answers, or the job "
+                                "goes on without it."));
+}
+
 void Report::OnView(const client::JobView& view) {
   const auto log = [this](basin_log_level level, const std::string& text) {
     log_(level, absl::StrCat(who_, ": ", text));
@@ -19,15 +43,7 @@ void Report::OnView(const client::JobView& view) {
   } else if (!in_trouble && last_.trouble.code != ErrorCode::kOk) {
     log(BASIN_LOG_WARNING, "The aggregator answers again.");  // Logged at the trouble's level.
   }
-  // Logged once, regardless of later failures and their reasons. When the session ends, all streams
-  // end, and the message about the session is enough.
-  if (!view.stream_trouble.empty() && last_.stream_trouble.empty()) {
-    log(BASIN_LOG_WARNING, absl::StrCat("The session is open, but ", view.stream_trouble,
-                                        ". The client keeps trying."));
-  } else if (view.stream_trouble.empty() && !last_.stream_trouble.empty() && !in_trouble &&
-             !view.left) {
-    log(BASIN_LOG_WARNING, "Data streams are open again where there were none.");
-  }
+  OnStreams(view, in_trouble);
   const Membership& now = view.membership;
   if (now.generation != last_.membership.generation) {
     const std::string rank =

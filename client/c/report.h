@@ -7,10 +7,13 @@
 #ifndef BASIN_CLIENT_C_REPORT_H_
 #define BASIN_CLIENT_C_REPORT_H_
 
+#include <optional>
+#include <set>
 #include <string>
 
 #include "client/c/options.h"
 #include "client/transport/outcome.h"
+#include "protocol/placement.h"
 
 namespace basin::c {
 
@@ -26,9 +29,14 @@ class Report {
   void Silence() { log_ = Log(); }
 
  private:
+  void OnStreams(const client::JobView& view, bool in_trouble);
+
   Log log_;
   const std::string who_;
   client::JobView last_;
+  std::optional<ShardId> troubled_;  // To which no data stream is open.
+  bool says_so_ = false;             // The log has it.
+  std::set<ShardId> shards_;         // About which that was logged, each once.
 };
 
 }  // namespace basin::c

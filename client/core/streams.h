@@ -148,19 +148,13 @@ class Streams {
     }
     return nullptr;
   }
-  // Why, as a part of a sentence; empty for none.
-  std::string Trouble() const {
-    const ShardStreams* troubled = Troubled();
-    return troubled == nullptr ? "" : troubled->Trouble();
-  }
-
-  // Likewise, about a shard beside the coordinator's own that cannot be reached.
-  std::string Unreachable() const {
+  // The first shard beside the coordinator's own that cannot be reached; null for none.
+  const ShardStreams* OutOfReach() const {
     for (const auto& row : rows_) {
       if (!row.has_value() || row->shard().shard == kCoordinatorShard) continue;
-      if (!row->WhyUnreachable().empty()) return row->Trouble();
+      if (!row->WhyUnreachable().empty()) return &*row;
     }
-    return "";
+    return nullptr;
   }
 
   auto Fields() const { return std::tie(each_, follows_link_, own_, rows_); }

@@ -26,6 +26,7 @@
 #include "client/core/event.h"
 #include "client/transport/staging.h"
 #include "protocol/messages.h"
+#include "protocol/placement.h"
 
 namespace basin::client {
 
@@ -179,6 +180,7 @@ struct JobView {
   Error trouble;                 // Why it is not in session, or was not the last time.
   std::string stream_trouble;    // Why no data stream is open in its session, as a part of a
                                  // sentence; empty while one is open, or may still open.
+  ShardId stream_shard = kCoordinatorShard;  // The one to which none is open.
 };
 
 }  // namespace basin::client

@@ -757,9 +757,15 @@ void Runner::PublishView() {
   // A lost stream is opened again at once. It often goes just before its session does, and always
   // when the worker leaves.
   std::string stream_trouble;
+  ShardId stream_shard = kCoordinatorShard;
   if (leave_waiters_.empty()) {
     const Streams& streams = core_.session().streams();
-    stream_trouble = stream_refused_ ? streams.Trouble() : streams.Unreachable();
+    const ShardStreams* const troubled =
+        stream_refused_ ? streams.Troubled() : streams.OutOfReach();
+    if (troubled != nullptr) {
+      stream_trouble = troubled->Trouble();
+      stream_shard = troubled->shard().shard;
+    }
   }
   const std::optional<ExpectedRank> expected = core_.expected();
   if (!(view_.trouble == core_.trouble()) || view_.draining != core_.draining() ||
@@ -770,6 +776,7 @@ void Runner::PublishView() {
     view_.welcomed = core_.was_welcomed();
     view_.expected = expected;
     view_.stream_trouble = std::move(stream_trouble);
+    view_.stream_shard = stream_shard;
     view_changed_ = true;
   }
   if (!view_changed_) return;

@@ -60,6 +60,7 @@ absl::Status CheckJobAndWorker(const Request& request) {
 absl::Status Check(const v1::GetStatusRequest& request) { return CheckHeader(request); }
 absl::Status Check(const v1::ListJobsRequest& request) { return CheckHeader(request); }
 absl::Status Check(const v1::ListMembersRequest& request) { return CheckJob(request); }
+absl::Status Check(const v1::ListShardsRequest& request) { return CheckHeader(request); }
 absl::Status Check(const v1::WatchEventsRequest& request) { return CheckJobIfAny(request); }
 absl::Status Check(const v1::GetLimitsRequest& request) { return CheckHeader(request); }
 absl::Status Check(const v1::DumpRequest& request) { return CheckJobIfAny(request); }

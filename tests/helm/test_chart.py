@@ -748,7 +748,9 @@ class Shards(unittest.TestCase):
         text = chart.configuration(chart.render("helm-4", values), chart.of_shards)
         options = yaml.safe_load(text)
         self.assertEqual(
-            {"grpc", "http", "limits", "reduce", "shard"}, options.keys(), "no state, no lead"
+            {"drain", "grpc", "http", "limits", "reduce", "shard"},
+            options.keys(),
+            "no state, no lead",
         )
         self.assertIn("values: 1000000\n", text)
         self.assertEqual({"threads": 4}, options["reduce"])

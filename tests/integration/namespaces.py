@@ -89,6 +89,12 @@ class Network:
         _run("ip", "-n", there, "address", "add", f"10.78.{worker}.2/30", "dev", "eth0")
         return f"10.78.{worker}.1"
 
+    def join(self) -> None:
+        """Lets the ends of all cables reach each other, through the aggregator's namespace."""
+        _run(*self.at_aggregator(), "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+        for worker, name in enumerate(self._names[1:]):
+            _run("ip", "-n", name, "route", "add", "default", "via", f"10.77.{worker}.1")
+
     # ---- faults of a worker's cable
 
     def _rules(self, worker: int, *rules: str) -> None:
@@ -105,6 +111,10 @@ class Network:
 
     def partition(self, worker: int) -> None:
         self._rules(worker, "input drop", "output drop")
+
+    def partition_from(self, worker: int, address: str) -> None:
+        """Drops packets between this end of a cable and the address, and no others."""
+        self._rules(worker, f"input ip saddr {address} drop", f"output ip daddr {address} drop")
 
     def lose_results(self, worker: int) -> None:
         """Drops packets to the worker, but not those from it."""

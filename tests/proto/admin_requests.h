@@ -35,10 +35,10 @@ struct RequestList {
 
 using AdminRequests =
     RequestList<v1::GetStatusRequest, v1::ListJobsRequest, v1::ListMembersRequest,
-                v1::ListRoundsRequest, v1::WatchEventsRequest, v1::GetLimitsRequest,
-                v1::DumpRequest, v1::DrainWorkerRequest, v1::DrainServiceRequest,
-                v1::StepDownRequest, v1::EvictRequest, v1::PauseRequest, v1::ResumeRequest,
-                v1::SetJobRequest, v1::RecoverRequest, v1::ReportExitRequest>;
+                v1::ListRoundsRequest, v1::ListShardsRequest, v1::WatchEventsRequest,
+                v1::GetLimitsRequest, v1::DumpRequest, v1::DrainWorkerRequest,
+                v1::DrainServiceRequest, v1::StepDownRequest, v1::EvictRequest, v1::PauseRequest,
+                v1::ResumeRequest, v1::SetJobRequest, v1::RecoverRequest, v1::ReportExitRequest>;
 
 // Names and numbers that are good in every request that has them.
 template <typename Request>

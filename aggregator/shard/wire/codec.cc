@@ -187,6 +187,18 @@ ReduceDone DecodeEvent(const v1::ShardReduceDone& in, Checker& checker) {
 
 void EncodeEvent(const ShardDraining&, v1::ShardEvent* event) { event->mutable_draining(); }
 ShardDraining DecodeEvent(const v1::ShardDraining&, Checker&) { return {}; }
+void EncodeEvent(const ShardUse& in, v1::ShardEvent* event) {
+  auto* const out = event->mutable_use();
+  out->set_contribution_bytes(in.contribution_bytes);
+  out->set_result_bytes(in.result_bytes);
+  out->set_reductions(in.reductions);
+  out->set_parked_bytes(in.parked_bytes);
+  out->set_held_result_bytes(in.held_result_bytes);
+}
+ShardUse DecodeEvent(const v1::ShardUse& in, Checker&) {
+  return {in.contribution_bytes(), in.result_bytes(), in.reductions(), in.parked_bytes(),
+          in.held_result_bytes()};
+}
 
 template <typename In>
 ShardEvent DecodeEventIn(const char* field, const In& in, Checker& checker) {
@@ -208,6 +220,8 @@ ShardEvent DecodeAnyEvent(const v1::ShardEvent& in, Checker& checker) {
       return DecodeEventIn("reduce_done", in.reduce_done(), checker);
     case v1::ShardEvent::kDraining:
       return DecodeEventIn("draining", in.draining(), checker);
+    case v1::ShardEvent::kUse:
+      return DecodeEventIn("use", in.use(), checker);
     case v1::ShardEvent::EVENT_NOT_SET:
       break;
   }

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/admin/metadata.h"
+#include "aggregator/admin/shards_view.h"
 #include "aggregator/ctl/show.h"
 #include "basin/v1/admin.grpc.pb.h"
 #include "gmock/gmock.h"
@@ -130,6 +131,7 @@ class Aggregator : public EngineNetwork {
     Request request = basin::testing::GoodRequest<Request>();
     if constexpr (!std::is_same_v<Request, v1::GetStatusRequest> &&
                   !std::is_same_v<Request, v1::ListJobsRequest> &&
+                  !std::is_same_v<Request, v1::ListShardsRequest> &&
                   !std::is_same_v<Request, v1::GetLimitsRequest> &&
                   !std::is_same_v<Request, v1::DrainServiceRequest> &&
                   !std::is_same_v<Request, v1::StepDownRequest>) {
@@ -226,6 +228,93 @@ TEST_F(AdminTest, JobsShowTheirStateAndCounts) {
   EXPECT_EQ(2u, jobs.jobs(0).settings().max_workers());
   EXPECT_EQ(1u, jobs.jobs(0).committed_rounds());
   EXPECT_THAT(Show(jobs), HasSubstr("running"));
+}
+
+TEST_F(AdminTest, WithoutShardsTheAggregatorHasEverything) {
+  Join({&a_, &b_});
+  CommitOneRound();
+  const auto shards = aggregator_.Call<v1::ListShardsResponse>(
+      &v1::Admin::Stub::ListShards, Aggregator::About<v1::ListShardsRequest>());
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  ASSERT_EQ(1, shards.shards_size());
+  const v1::ShardStatus& own = shards.shards(0);
+  EXPECT_GT(own.up_ns(), 0u);
+  EXPECT_GT(own.contribution_bytes(), 0u);
+  EXPECT_GT(own.result_bytes(), 0u);
+  EXPECT_GT(own.reductions(), 0u);
+  EXPECT_FALSE(own.slow());
+  ASSERT_EQ(1, own.jobs_size());
+  EXPECT_EQ(kJob, own.jobs(0).job());
+  EXPECT_EQ(kElements * sizeof(float), own.jobs(0).bytes());
+  EXPECT_EQ(own.jobs(0).job_bytes(), own.jobs(0).bytes());
+  EXPECT_THAT(Show(shards), AllOf(HasSubstr("aggregator"), HasSubstr("100.0%")));
+}
+
+TEST_F(AdminTest, AShardIsShownWithItsPartAndWhatItReported) {
+  const ShardId shard = aggregator_.engine.OpenShard({1, 1, "s-1", "10.1.2.3:29600", "basind"});
+  aggregator_.engine.OnShardEvents(shard, {ShardUse{100, 200, 3, 4096, 1024}}, 1);
+  Join({&a_, &b_});
+  CommitOneRound();
+  const auto shards = aggregator_.Call<v1::ListShardsResponse>(
+      &v1::Admin::Stub::ListShards, Aggregator::About<v1::ListShardsRequest>());
+  ASSERT_EQ(2, shards.shards_size());
+  const v1::ShardStatus& other = shards.shards(1);
+  EXPECT_EQ(shard, other.shard());
+  EXPECT_EQ("s-1", other.name());
+  EXPECT_EQ("10.1.2.3:29600", other.endpoint());
+  EXPECT_EQ(100u, other.contribution_bytes());
+  EXPECT_EQ(200u, other.result_bytes());
+  EXPECT_EQ(3u, other.reductions());
+  EXPECT_EQ(4096u, other.parked_bytes());
+  EXPECT_EQ(1024u, other.held_result_bytes());
+  ASSERT_EQ(1, other.jobs_size());
+  EXPECT_EQ(kJob, other.jobs(0).job());
+  EXPECT_EQ(0u, other.jobs(0).bytes()) << "so small a lane stays on the aggregator";
+  EXPECT_THAT(Show(shards), AllOf(HasSubstr("s-1"), HasSubstr("10.1.2.3:29600"),
+                                  HasSubstr("5.0KiB"), HasSubstr("0.0%")));
+}
+
+TEST(ShardsViewTest, AShardIsSlowAgainstTheOthers) {
+  const auto slow = [](std::vector<uint64_t> milliseconds) {
+    v1::ListShardsResponse shards;
+    for (const uint64_t reduce_ms : milliseconds) {
+      v1::ShardStatus& shard = *shards.add_shards();
+      shard.set_shard(static_cast<uint32_t>(shards.shards_size() - 1));
+      shard.set_reduce_ns(reduce_ms * 1'000'000);
+    }
+    MarkSlow(shards);
+    std::string marks;
+    for (const v1::ShardStatus& shard : shards.shards()) marks += shard.slow() ? 'x' : '-';
+    return marks;
+  };
+  EXPECT_EQ("---x", slow({10, 11, 12, 40}));
+  EXPECT_EQ("x---", slow({24, 11, 12, 10}));
+  EXPECT_EQ("---", slow({10, 11, 19})) << "less than twice as long";
+  EXPECT_EQ("---", slow({1, 1, 5})) << "a few milliseconds are noise";
+  EXPECT_EQ("-x", slow({10, 100}));
+  EXPECT_EQ("-", slow({100})) << "alone";
+  EXPECT_EQ("--", slow({0, 100})) << "the other has reduced nothing yet";
+}
+
+TEST(ShardsViewTest, TheTableNamesWhoCannotReachAShardAndWhyAJobDoesWithoutIt) {
+  v1::ListShardsResponse shards;
+  for (const char* name : {"", "s-1", "s-2"}) {
+    v1::ShardStatus& shard = *shards.add_shards();
+    shard.set_shard(static_cast<uint32_t>(shards.shards_size() - 1));
+    shard.set_name(name);
+    shard.add_jobs()->set_job("vision");
+  }
+  shards.mutable_shards(1)->mutable_jobs(0)->set_left_out("a worker could not reach it");
+  shards.mutable_shards(1)->set_draining(true);
+  v1::ShardOutOfReach& by = *shards.mutable_shards(2)->mutable_jobs(0)->add_out_of_reach();
+  by.set_worker("w-7");
+  by.set_since_ns(1'500'000'000);
+  by.set_why("it cannot reach shard s-2 at h:1: connection refused");
+  EXPECT_THAT(Show(shards),
+              AllOf(ContainsRegex("s-1 .* draining, left out of 1 job\n"),
+                    ContainsRegex("s-2 .* out of reach of 1 worker\n"),
+                    HasSubstr("left out: a worker could not reach it\n"),
+                    HasSubstr("worker w-7 says since 1.5s that it cannot reach shard s-2 at h:1")));
 }
 
 TEST_F(AdminTest, MembersComeByRank) {
@@ -874,6 +963,8 @@ TEST(AdminServerTest, Fault_S2_EachCallIsAnsweredAsTheTableOfRolesSays) {
         v1::ListMembersResponse());
   unary(Rpc::kListRounds, &Stub::ListRounds, Aggregator::About<v1::ListRoundsRequest>(),
         v1::ListRoundsResponse());
+  unary(Rpc::kListShards, &Stub::ListShards, Aggregator::About<v1::ListShardsRequest>(),
+        v1::ListShardsResponse());
   unary(Rpc::kGetLimits, &Stub::GetLimits, Aggregator::About<v1::GetLimitsRequest>(),
         v1::LimitsResponse());
   unary(Rpc::kDump, &Stub::Dump, Aggregator::About<v1::DumpRequest>(), v1::DumpResponse());

@@ -39,7 +39,7 @@ constexpr Cell kCells[] = {
     {Rpc::kEvict, false, false, true},        {Rpc::kPause, false, false, true},
     {Rpc::kResume, false, false, true},       {Rpc::kSetJob, false, false, true},
     {Rpc::kRecover, false, false, true},      {Rpc::kReportExit, true, false, true},
-    {Rpc::kShard, false, false, false, true},
+    {Rpc::kListShards, false, true, true},    {Rpc::kShard, false, false, false, true},
 };
 
 TEST(Access, Fault_S2_EveryCellOfTheTable) {

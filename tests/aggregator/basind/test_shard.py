@@ -4,15 +4,18 @@
 Usage: test_shard.py BASIND BASINCTL TRAINER
 """
 
+import json
 import re
 import shutil
 import signal
 import sys
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
 
-from programs import Basind, Trainer, run
+from programs import PATIENCE, Basind, Trainer, run
 
 BASIND = Path()
 BASINCTL = Path()
@@ -111,6 +114,42 @@ class Shards(unittest.TestCase):
         self.assertLessEqual(max(used) / (sum(used) / len(used)), 1.04, parts)
         for shard in shards:
             self.assertEqual(200, shard.get("/readyz")[0])
+
+    def test_basinctl_shows_the_shards_and_their_parts(self) -> None:
+        basind = self.start()
+        for name in ("s-1", "s-2"):
+            self.shard(basind, name)
+        trainers = self.join(basind)
+        for number in (1, 2):
+            self.round(trainers, number)
+        # A shard reports what it has done within a second.
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            done = run(BASINCTL, "shards", f"--address={basind.admin}", "-o", "json")
+            self.assertEqual(0, done.returncode, done.stderr)
+            shards = json.loads(done.stdout)["shards"]
+            received = sum(int(shard.get("contribution_bytes", 0)) for shard in shards)
+            if received == 2 * len(WORKERS) * BYTES:
+                break
+            self.assertLess(time.monotonic(), deadline, shards)
+            # There is no event for what a shard reports.
+            threading.Event().wait(0.1)
+        self.assertEqual(["", "s-1", "s-2"], [shard.get("name", "") for shard in shards])
+        for shard in shards:
+            self.assertGreater(int(shard["up_ns"]), 0)
+            self.assertGreater(int(shard["reduce_ns"]), 0)
+            self.assertGreater(int(shard["result_bytes"]), 0)
+            (part,) = shard["jobs"]
+            self.assertEqual("vision", part["job"])
+            self.assertEqual(BYTES, int(part["job_bytes"]))
+            self.assertAlmostEqual(BYTES / 3, int(part["bytes"]), delta=256 << 10)
+        self.assertEqual(BYTES, sum(int(shard["jobs"][0]["bytes"]) for shard in shards))
+        table = run(BASINCTL, "shards", f"--address={basind.admin}").stdout
+        self.assertRegex(table, r"\ns-1 +127\.0\.0\.1:\d+ +")
+        self.assertRegex(table, r"\nvision +aggregator +8\.\dMiB +33\.\d%")
+        status, page = basind.get("/statusz")
+        self.assertEqual(200, status)
+        self.assertIn("<h2>Shards</h2>", page)
 
     def test_a_shard_that_is_killed_in_a_round_costs_no_round_and_no_bit(self) -> None:
         expected = self.alone(4)

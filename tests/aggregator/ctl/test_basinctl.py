@@ -298,6 +298,22 @@ class Plan(unittest.TestCase):
         self.assertIn("the ring is faster with a model of any size", two)
         self.assertNotIn("0.0KiB", two)
 
+    def test_shards(self) -> None:
+        flags = ("--workers=8", "--model=800MiB", "--nic=10Gbit", "--round-trip=1ms")
+        shown = run(BASINCTL, "plan", *flags, "--within=2s", "--shards=5").stdout
+        for number in (0, 1, 2, 3, 5, 7):
+            self.assertRegex(shown, rf"\n{number} +\S+ +\d+\.\d\d x ")
+        self.assertIn("More than 7 shards do not help", shown)
+        self.assertIn("A round within 2s needs 2 shards.", shown)
+        self.assertIn("No number of shards", run(BASINCTL, "plan", *flags, "--within=100ms").stdout)
+        plan = json.loads(run(BASINCTL, "plan", *flags, "--within=2s", "-o", "json").stdout)
+        self.assertEqual(2, plan["shards"])
+        self.assertEqual(7, plan["most_useful_shards"])
+        self.assertEqual([0, 1, 2, 3, 7], [round["shards"] for round in plan["with_shards"]])
+        self.assertEqual(plan["round_seconds"], plan["with_shards"][0]["round_seconds"])
+        fast = run(BASINCTL, "plan", *flags, "--shard-nic=100Gbit/s").stdout
+        self.assertIn("Shards do not make a round of this job shorter.", fast)
+
     def test_it_takes_what_it_prints(self) -> None:
         def estimates(*flags: str) -> dict[str, str]:
             shown = run(BASINCTL, "plan", *flags)
@@ -408,6 +424,7 @@ class Answers(WithFolder):
             ("goodput", "vision"),
             ("rounds", "vision"),
             ("limits",),
+            ("shards",),
         ):
             as_json = json.loads(self.ctl(basind, *command, "-o", "json"))
             as_yaml = yaml.safe_load(self.ctl(basind, *command, "-o", "yaml"))
@@ -415,6 +432,8 @@ class Answers(WithFolder):
                 told.get("service", {}).pop("uptime_ns", None)
                 for memory in told.get("memory", []):
                     memory.pop("bytes")
+                for shard in told.get("shards", []):
+                    shard.pop("up_ns")
                 if command[0] == "rounds":
                     told.pop("time_unix_ns")
                     for lane in told["lanes"]:

@@ -65,6 +65,7 @@ auto Tied(const ReduceDone& a) {
   return std::tie(a.job, a.lane, a.round, a.ballot, a.ranges, a.digests, a.facts, a.failure,
                   a.failed);
 }
+auto Tied(const ShardUse& a) { return a.Fields(); }
 auto Tied(const ShardHello& a) {
   return std::tie(a.protocol_version, a.contract_version, a.name, a.endpoint, a.software);
 }

@@ -46,6 +46,8 @@ class RandomShard : public basin::testing::RandomMessages {
         return ShardFrameUnknown{Positive(), Positive()};
       case 5:
         return ShardDraining{};
+      case 6:
+        return ShardUse{Number(), Number(), Number(), Number(), Number()};
       default: {
         auto out = OfAttempt<ReduceDone>();
         out.ranges = FrameRanges();

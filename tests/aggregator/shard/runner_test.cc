@@ -288,8 +288,8 @@ class RemoteShardsTest : public ::testing::Test {
                 [this](ShardId shard, std::vector<ShardStep> steps) {
                   sent_.emplace_back(shard, std::move(steps));
                 }) {
-    shards_.Add(1);
-    shards_.Add(2);
+    shards_.Add(1, absl::UnixEpoch());
+    shards_.Add(2, absl::UnixEpoch());
   }
 
   StreamId streams_ = 100;
@@ -365,6 +365,39 @@ TEST_F(RemoteShardsTest, AShardCannotReportWhatItWasNotAskedFor) {
   // Closed here, and the shard does not know yet.
   shards_.Do(CloseStream{*shards_.Find(1, 7), absl::OkStatus(), 1});
   EXPECT_EQ(*shards_.Find(1, 7), 0u);
+}
+
+TEST_F(RemoteShardsTest, TheStandingHasTheMedianOfTheTimesOfReductions) {
+  const absl::Time start = absl::UnixEpoch();
+  EXPECT_EQ(shards_.StandingOf(1)->reduce_times.Median(), absl::ZeroDuration());
+  for (const int took : {30, 10, 20}) {
+    shards_.SetTime(start);
+    Reduce reduce;
+    reduce.round = 1;
+    reduce.ranges = {{0, 0, 2}};
+    reduce.shard = 1;
+    shards_.Do(reduce);
+    shards_.SetTime(start + absl::Milliseconds(took));
+    ReduceDone done;
+    done.round = 1;
+    done.ranges = reduce.ranges;
+    ASSERT_TRUE(shards_.Reduced(1, done).ok());
+  }
+  shards_.Heard(1, start + absl::Seconds(1));
+  shards_.Used(1, ShardUse{1, 2, 3, 4, 5});
+  const ShardStanding* const standing = shards_.StandingOf(1);
+  EXPECT_EQ(standing->reduce_times.Median(), absl::Milliseconds(20));
+  EXPECT_EQ(standing->up, start);
+  EXPECT_EQ(standing->last_event, start + absl::Seconds(1));
+  EXPECT_EQ(standing->use.parked_bytes, 4u);
+  EXPECT_EQ(shards_.StandingOf(3), nullptr);
+}
+
+TEST(ReduceTimesTest, TheMedianIsThatOfTheLastOnes) {
+  ReduceTimes times;
+  for (int i = 0; i < 1000; ++i) times.Add(absl::Seconds(1));
+  for (int i = 0; i < 128; ++i) times.Add(absl::Milliseconds(i));
+  EXPECT_EQ(times.Median(), absl::Milliseconds(64));
 }
 
 TEST_F(RemoteShardsTest, NothingGoesToAShardThatIsGone) {

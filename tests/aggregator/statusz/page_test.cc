@@ -91,6 +91,12 @@ StatusView ViewWith(const std::string& name) {
   event.set_worker(name);
   event.set_lane(name);
   event.set_text("what only the admin service shows");
+  for (const uint32_t number : {0, 1}) {
+    v1::ShardStatus& shard = *view.shards.add_shards();
+    shard.set_shard(number);
+    shard.set_name(name);
+    shard.add_jobs()->set_job(name);
+  }
   view.events.push_back(event);
   return view;
 }
@@ -146,11 +152,43 @@ TEST(StatusPage, IsBoundedHoweverMuchThereIs) {
     *job.rounds.mutable_lanes(0)->mutable_open()->add_waiting() =
         job.rounds.lanes(0).open().waiting(0);
   }
+  for (int i = 0; i < 10000; ++i) *view.shards.add_shards() = view.shards.shards(1);
   const size_t one_job = StatusPage(view).size();
   EXPECT_LT(one_job, 300'000u);
   EXPECT_THAT(StatusPage(view), HasSubstr("more workers: basinctl members JOB"));
   view.jobs.resize(10000, view.jobs[0]);
   EXPECT_LT(StatusPage(view).size(), one_job + 200'000u);
+}
+
+TEST(StatusPage, HasTheShardsAndTheirPartsOfAJobButNoAddress) {
+  StatusView view = ViewWith("vision");
+  view.shards.Clear();
+  view.service.set_uptime_ns(60'000'000'000);
+  v1::ShardStatus& own = *view.shards.add_shards();
+  own.set_parked_bytes(1 << 20);
+  EXPECT_THAT(StatusPage(view), Not(HasSubstr("Shards"))) << "without any";
+  v1::ShardStatus& shard = *view.shards.add_shards();
+  shard.set_shard(1);
+  shard.set_name("s-1");
+  shard.set_endpoint("10.1.2.3:29600");
+  shard.set_up_ns(5'000'000'000);
+  shard.set_reduce_ns(40'000'000);
+  shard.set_slow(true);
+  v1::ShardOfJob& part = *shard.add_jobs();
+  part.set_job("vision");
+  part.set_bytes(1 << 20);
+  part.set_job_bytes(3 << 20);
+  v1::ShardOutOfReach& by = *part.add_out_of_reach();
+  by.set_worker("w");
+  by.set_why("it cannot reach shard s-1 at 10.1.2.3:29600");
+  const std::string page = StatusPage(view);
+  EXPECT_THAT(page, AllOf(HasSubstr("<td class=\"name\">aggregator</td>"
+                                    "<td class=\"number\">1m</td>"
+                                    "<td class=\"number\">1.0MiB</td>"),
+                          HasSubstr("<td class=\"name\">s-1</td><td class=\"number\">5s</td>"),
+                          HasSubstr("40ms"), HasSubstr("slow, out of reach of 1 worker"),
+                          HasSubstr("33.3%")));
+  EXPECT_THAT(page, Not(HasSubstr("10.1.2.3")));
 }
 
 TEST(StatusPage, WithoutJobsSaysSo) {
