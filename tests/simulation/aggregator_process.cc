@@ -270,7 +270,7 @@ void AggregatorProcess::FromShard(ShardProcess& shard, uint32_t generation) {
     // The frame is answered, even if nothing becomes of it.
     if (answers_.has_value() && alive_) {
       const auto found = shards_.find(id);
-      if (found != shards_.end()) shard.SendDown(ToShard{answers_->second, {}});
+      if (found != shards_.end()) shard.SendDown(generation, ToShard{answers_->second, {}});
     }
     answers_.reset();
   } else if (auto* done = std::get_if<aggregator::ReduceDone>(&*what)) {
@@ -327,7 +327,7 @@ void AggregatorProcess::SendToShards() {
     } else if (shard.batch.actions.empty()) {
       continue;
     }
-    world_.shard(shard.index).SendDown(std::exchange(shard.batch, ToShard{}));
+    world_.shard(shard.index).SendDown(shard.generation, std::exchange(shard.batch, ToShard{}));
   }
 }
 

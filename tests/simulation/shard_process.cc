@@ -58,8 +58,8 @@ void ShardProcess::Linked(uint32_t aggregator, ShardId id) {
                  [&] { return absl::StrCat("is shard ", id, " of agg", aggregator); });
 }
 
-void ShardProcess::SendDown(ToShard batch) {
-  if (!link_.has_value() || cut_) return;
+void ShardProcess::SendDown(uint32_t generation, ToShard batch) {
+  if (!link_.has_value() || cut_ || generation != generation_) return;
   down_.push_back(std::move(batch));
   last_down_ = std::max({last_down_, stalled_until_, world_.queue.now() + Delay()});
   world_.queue.At(last_down_, Happening::kShardHears, index_, generation_);

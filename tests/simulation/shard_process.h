@@ -63,7 +63,8 @@ class ShardProcess {
   void Dial();
   // The aggregator has taken it, under this number.
   void Linked(uint32_t aggregator, ShardId id);
-  void SendDown(ToShard batch);
+  // On the link of this generation; lost if the shard has another one by now.
+  void SendDown(uint32_t generation, ToShard batch);
   // The next batch of the link of this generation arrives.
   void BatchArrives(uint32_t generation);
   // The same for what it has sent, at the aggregator; absent if that link is lost.
