@@ -3,7 +3,6 @@
 #include "aggregator/core/job_placement.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -142,22 +141,20 @@ void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string
 }
 
 bool Uses(const Job& job, ShardId shard) {
-  return job.placements.current().Has(shard) ||
-         std::any_of(job.lanes.begin(), job.lanes.end(), [&](const Lane& lane) {
-           return job.placements.Get(lane.placement.number).Has(shard);
-         });
+  const auto& all = job.placements.all();
+  return std::any_of(all.begin(), all.end(),
+                     [shard](const auto& entry) { return entry.second.Has(shard); });
 }
 
 void VacateRestingLanes(Job& job, const JobScope& scope, ShardId shard) {
-  std::map<PlacementNumber, bool> rests;
-  for (const Lane& lane : job.lanes) {
-    const PlacementNumber number = lane.placement.number;
-    if (!job.placements.Get(number).Has(shard)) continue;
-    const auto [entry, is_new] = rests.try_emplace(number, true);
-    entry->second = entry->second && !lane.round.has_value();
+  std::set<PlacementNumber> rest;  // Also those of lanes that are gone here, and not at workers.
+  for (const auto& [number, placement] : job.placements.all()) {
+    if (placement.Has(shard)) rest.insert(number);
   }
-  for (const auto& [number, all_rest] : rests) {
-    if (!all_rest) continue;
+  for (const Lane& lane : job.lanes) {
+    if (lane.round.has_value()) rest.erase(lane.placement.number);
+  }
+  for (const PlacementNumber number : rest) {
     job.placements.Lose(number, shard);
     SendPlacement(job, scope, job.placements.Get(number), std::nullopt);
     for (Lane& lane : job.lanes) {

@@ -41,7 +41,7 @@ void ReviewPlacement(Job& job, const JobScope& scope, std::optional<Slot> except
 // The shard is lost. `reason`: for people, as the start of a sentence ("shard b is lost").
 void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string& reason);
 
-// Whether a round that is open, or the next one of a lane, may have chunks on the shard.
+// Whether a placement of the job has the shard, so that a round may have chunks there.
 bool Uses(const Job& job, ShardId shard);
 // Lanes that rest do without the shard in their next rounds, too: those with a placement that no
 // open round has. What a worker has on its way to the shard for such a round is pushed again.
