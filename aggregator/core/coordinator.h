@@ -68,8 +68,8 @@ class Coordinator {
   // follows from the jobs, apart from how early it wakes them, and waking early changes nothing.
   auto Fields() const {
     return std::tie(started_, lived_, stalled_, memory_, next_job_, jobs_, by_name_, saved_,
-                    sessions_, shards_, shards_due_, draining_, keeps_sessions_, drain_until_,
-                    drained_);
+                    sessions_, shards_, shards_draining_, shards_due_, draining_, keeps_sessions_,
+                    drain_until_, drained_);
   }
 
  private:
