@@ -399,7 +399,11 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   std::vector<ShardId> released;
   for (const aggregator::Action& action : actions) {
     const auto* release = std::get_if<aggregator::ReleaseShard>(&action);
-    if (release != nullptr) released.push_back(release->shard);
+    if (release == nullptr) continue;
+    released.push_back(release->shard);
+    const auto linked = shards_.find(release->shard);
+    if (linked == shards_.end() || job() == nullptr) continue;
+    world_.shard(linked->second.index).given_up = job()->placements.Excludes(release->shard);
   }
   const bool reducing =
       std::any_of(reductions_.begin(), reductions_.end(),

@@ -157,7 +157,7 @@ void ShardProcess::Crash(bool reset) {
   world_.Narrate(Detail::kNotable, name(), [] { return "dies"; });
   CutLink();
   Forget();
-  alive_ = stopped = draining_ = false;
+  alive_ = stopped = draining_ = given_up = false;
   deferred.clear();
   connections_.clear();
   for (ConnectionId id = 0; id < world_.network.size(); ++id) {
@@ -222,7 +222,7 @@ void ShardProcess::CarryOut(aggregator::Action& action, const Shell::Arrived& ar
           world_.network[connection].session = what.session;
           world_.network.SendDown(connection, OpenAccepted{});
         } else if constexpr (std::is_same_v<What, aggregator::ReleaseShard>) {
-          if (held_bytes() > 0) {
+          if (held_bytes() > 0 && !given_up) {
             Require(absl::InternalError(
                 absl::StrCat("it is released, and holds ", held_bytes(), " bytes")));
           }

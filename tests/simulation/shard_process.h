@@ -102,6 +102,7 @@ class ShardProcess {
 
   bool stopped = false;
   bool slow = false;
+  bool given_up = false;  // The job went on without it, so it may hold what nobody asks for.
   std::vector<Scheduled> deferred;
 
  private:
