@@ -14,6 +14,8 @@ constexpr uint64_t kWindows = 3;
 constexpr int kPatience = 2;
 // Threads that wait for a processor are no reason to give up.
 constexpr absl::Duration kLeast = absl::Milliseconds(100);
+// A link that stood still for a while looks slow until the next frames are acknowledged.
+constexpr absl::Duration kMost = absl::Seconds(2);
 
 }  // namespace
 
@@ -33,7 +35,7 @@ absl::Time Lead::MaySendAt(uint64_t bytes, const Link& link, uint64_t part, uint
   const uint64_t limit = std::min(kWindows * link.Window(most), part);
   if (bytes_ + bytes <= limit) return absl::InfinitePast();
   const absl::Duration taken = absl::Seconds(static_cast<double>(limit) / link.rate());
-  return since_ + std::max(kLeast, kPatience * taken);
+  return since_ + std::clamp(kPatience * taken, kLeast, kMost);
 }
 
 }  // namespace basin::client

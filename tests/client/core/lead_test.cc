@@ -71,6 +71,14 @@ TEST(LeadTest, ResultsThatDoNotComeAreNoReasonToWait) {
   EXPECT_FALSE(MayLeadBy(lead, slow, at + absl::Seconds(1)));
 }
 
+TEST(LeadTest, ALinkThatStoodStillMakesNobodyWaitForMinutes) {
+  const Link stalled = KnownLink(10 << 10);
+  Lead lead;
+  SendAllAhead(lead, stalled, kLeadBegin);
+  EXPECT_FALSE(MayLeadBy(lead, stalled, kLeadBegin));
+  EXPECT_TRUE(MayLeadBy(lead, stalled, kLeadBegin + absl::Seconds(2)));
+}
+
 TEST(LeadTest, ALeadBeginsWhenThereWasNone) {
   const Link slow = KnownLink(3 << 20);
   Lead lead;
