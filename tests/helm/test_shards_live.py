@@ -105,7 +105,7 @@ class Connected(unittest.TestCase):
             "shards": {"count": 1, "existingSecret": "basin-shard"},
         }
         _, shard = self.connect(values)
-        self.assertIn("not allow", shard.await_event("coordinator_refused")["reason"])
+        self.assertIn("needs the role shard", shard.await_event("coordinator_refused")["reason"])
         # A rollout does not go on.
         self.assertEqual(503, shard.get("/readyz")[0])
 
