@@ -53,9 +53,11 @@ class Live(Watched):
         return addresses["grpc"], addresses["http"]
 
     def test_every_query_of_the_dashboards_has_series(self) -> None:
-        # The job trains: the number of its rounds increases with each scrape.
+        # The job trains: the number of its rounds increases with each scrape. A rate needs two
+        # scrapes, and the shard has its own.
         trains = 'rate(basin_rounds_total{training_job="digits", outcome="committed"}[1m]) > 0'
-        self.await_scraped(lambda: self.has_series(trains))
+        shard = 'rate(basin_contribution_bytes_total{job="basin-shard"}[1m])'
+        self.await_scraped(lambda: self.has_series(trains) and self.has_series(shard))
         for board in dashboards.load().values():
             for title, query in dashboards.queries(board):
                 with self.subTest(board["title"], panel=title, query=query):

@@ -277,7 +277,9 @@ class Secured(WithShards):
         )
         self.expect_same(basind, trainers)
         self.assertEqual([], self.events(basind, "shard_unreachable"))
-        self.assertEqual([], self.events(basind, "peer_refused"))
+        refusals = [line["reason"] for line in basind.lines if line["event"] == "peer_refused"]
+        # A trainer that ends may leave a connection that has had no call yet.
+        self.assertEqual([], [why for why in refusals if "left before its first call" not in why])
 
 
 if __name__ == "__main__":
