@@ -113,17 +113,27 @@ bool CoordinatorLink::Attempt(const std::string& address) {
   options.settings = options_.grpc;
   options.calls = calls_;
   options.connect_time = kConnectTime;
-  const auto call = std::make_shared<LinkCall>(*this, options, options_.most_waiting_bytes);
   {
     MutexLock lock(mutex_);
     if (stopping_ || draining_) return false;
-    call_ = call;
+  }
+  const auto call = std::make_shared<LinkCall>(*this, options, options_.most_waiting_bytes);
+  bool ends;
+  {
+    MutexLock lock(mutex_);
+    ends = stopping_ || draining_;
+    if (!ends) call_ = call;
     linked_ = false;
   }
   // It is one message, and valid.
   std::vector<std::string> hello = *Encode(FromShard(options_.hello));
   call->Write(BufferOf(std::move(hello.front())));
+  // Also if it ends at once: gRPC never frees a call that was prepared and not started.
   call->Start();
+  if (ends) {
+    call->Cut();
+    return false;
+  }
   MutexLock lock(mutex_);
   while (call_ == call) changed_.Wait(mutex_);
   return linked_;
