@@ -13,7 +13,7 @@
 
 namespace basin::aggregator {
 
-// Of all jobs. The caller adds how long the aggregator itself is up.
+// Shows the parts of all jobs. The caller adds how long the aggregator itself is up.
 v1::ListShardsResponse ShardsOf(const Runner& runner, absl::Time now);
 
 // Marks the shards whose reductions take at least twice as long as the median of the others', and

@@ -20,8 +20,8 @@ namespace basin::aggregator {
 struct PlannedJob {
   uint32_t workers = 0;      // At least 1.
   uint64_t model_bytes = 0;  // One gradient; at least 1.
-  double nic_bits = 0;       // Of a worker's machine, per second and direction; above 0.
-  // Of the machine of the aggregator and of each shard; 0: the same.
+  double nic_bits = 0;       // A worker's machine, per second and direction; above 0.
+  // The machine of the aggregator and that of each shard; 0: the same.
   double shard_nic_bits = 0;
   absl::Duration round_trip;
 

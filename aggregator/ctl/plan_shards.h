@@ -34,7 +34,7 @@ struct RoundWithShards {
   absl::Duration round;
   uint64_t bytes_each = 0;  // That each process receives in a round, and sends.
   double cores_each = 0;    // Busy meanwhile.
-  // Of all processes. Workers push in one order, so each may hold all that is under way.
+  // All processes together. Workers push in one order, so each may hold all that is under way.
   uint64_t memory_in_all = 0;
 };
 RoundWithShards RoundWith(const PlannedJob& job, uint32_t shards, uint64_t full_memory);

@@ -75,7 +75,7 @@ class Streams {
   ShardId ShardOf(uint32_t stream) const { return Of(stream).shard().shard; }
   uint64_t unacked(uint32_t stream) const { return Of(stream).unacked(stream % each_); }
   void Charge(uint32_t stream, uint64_t bytes, absl::Time now) {
-    if (Of(stream).followed() != nullptr) own_.Sent(bytes, Following(InFlight()), now);
+    if (Of(stream).followed() != nullptr) own_.Sent(bytes, FollowingInFlight(), now);
     Of(stream).Charge(stream % each_, bytes, now);
   }
   void Release(uint32_t stream, uint64_t bytes) { Of(stream).Release(stream % each_, bytes); }
@@ -168,11 +168,11 @@ class Streams {
     });
   }
 
-  // What of these bytes, by row, travels over the worker's own cable.
-  uint64_t Following(const Loads& bytes) const {
+  // What is on its way over the worker's own cable.
+  uint64_t FollowingInFlight() const {
     uint64_t sum = 0;
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      if (rows_[i].has_value() && rows_[i]->followed() != nullptr) sum += bytes[i];
+    for (const auto& row : rows_) {
+      if (row.has_value() && row->followed() != nullptr) sum += row->in_flight();
     }
     return sum;
   }
@@ -182,7 +182,7 @@ class Streams {
   bool MaySend(ShardStreams& row, uint64_t bytes, uint32_t most) {
     if (!row.MaySend(bytes, most)) return false;
     if (rows_.size() == 1 || row.followed() == nullptr || row.in_flight() == 0 ||
-        own_.MaySend(bytes, Following(InFlight()), most)) {
+        own_.MaySend(bytes, FollowingInFlight(), most)) {
       return true;
     }
     row.HoldBack();

@@ -152,7 +152,7 @@ TEST(Placement, TheFirstShardMayHoldNothingUntilItIsTheOnlyOne) {
   const std::map<ShardId, uint64_t> bytes = BytesOf(shares, layout);
   EXPECT_EQ(bytes.count(0), 0u);
   EXPECT_LE(MaxOverMean(bytes, 2), 1.02);
-  // Of tensors that come later, too.
+  // This holds for tensors that come later, too.
   for (const uint64_t size : {3 * kChunkBytes, uint64_t{5}, 4 * kChunkBytes}) {
     layout.Append({std::to_string(layout.version()), DType::kU8, {size}});
   }
