@@ -6,8 +6,8 @@ A ctest test is one program. Its cases are counted from the closing lines of Goo
 unittest, so that a program with 200 cases counts as 200. A program without such lines counts as
 one. A program that ran no case counts as failed, because it asserts nothing.
 
-Appends lines "<stage> <outcome> <count> <name>" to the results file, and the last lines that each
-failed program printed to the failures file.
+Appends lines "<stage> <outcome> <count> <name>" to the results file. Appends what each failed
+program printed to the failures file: the lines of its failed cases, and its last ones.
 """
 
 import argparse
@@ -21,6 +21,8 @@ GTEST_RAN = re.compile(r"^\[=+\] (\d+) tests? from \d+ test suites? ran\.", re.M
 GTEST_PASSED = re.compile(r"^\[  PASSED  \] (\d+) tests?\.", re.M)
 GTEST_SKIPPED = re.compile(r"^\[  SKIPPED \] ([\w/.]+)(?:, where .*)?$", re.M)
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] ([\w/.]+)(?:, where .*)?$", re.M)
+GTEST_BEGIN = re.compile(r"^\[ RUN      \] ")
+GTEST_END = re.compile(r"^\[ +(OK|SKIPPED|FAILED) +\] .*\(\d+ ms\)$")
 UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ", re.M)
 UNITTEST_COUNT = re.compile(r"\b(failures|errors|skipped)=(\d+)")
 UNITTEST_SKIPPED = re.compile(r"^(\w+) \(.*\) \.\.\. skipped", re.M)
@@ -28,6 +30,7 @@ UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): (\w+) \(", re.M)
 
 
 LINES_OF_A_FAILURE = 25
+FAILURES_OF_A_PROGRAM = 4
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Count:
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     endings: dict[str, list[str]] = field(default_factory=dict)
-    """By failed program: the last lines that it printed."""
+    """By failed program: the lines that say why."""
 
 
 def count_gtest(name: str, output: str) -> Count | None:
@@ -104,6 +107,35 @@ def count_program(case: ElementTree.Element) -> Count:
     return inner
 
 
+def failure_lines(output: str) -> list[str]:
+    """The first lines of each failed case of GoogleTest, and the last lines of the program.
+
+    A program may run many cases after the one that failed.
+    """
+    lines = output.splitlines()
+    tail = max(0, len(lines) - LINES_OF_A_FAILURE)
+    chosen: list[str] = []
+    failures = 0
+    begin = None
+    for number, line in enumerate(lines[:tail]):
+        if GTEST_BEGIN.match(line):
+            begin = number
+            continue
+        end = GTEST_END.match(line)
+        if end is None or begin is None:
+            continue
+        if end[1] == "FAILED" and failures < FAILURES_OF_A_PROGRAM:
+            failures += 1
+            case = lines[begin : number + 1]
+            chosen += case[:LINES_OF_A_FAILURE]
+            if len(case) > LINES_OF_A_FAILURE:
+                chosen += ["..."]
+        begin = None
+    if chosen:
+        chosen.append("...")
+    return chosen + lines[tail:]
+
+
 def count_file(path: Path) -> Count:
     total = Count()
     for case in ElementTree.parse(path).getroot().iter("testcase"):
@@ -112,8 +144,7 @@ def count_file(path: Path) -> Count:
         total.failed += count.failed
         total.skipped += count.skipped
         if count.failed:
-            lines = (case.findtext("system-out") or "").splitlines()
-            total.endings[case.get("name", "?")] = lines[-LINES_OF_A_FAILURE:]
+            total.endings[case.get("name", "?")] = failure_lines(case.findtext("system-out") or "")
     return total
 
 

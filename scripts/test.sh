@@ -475,7 +475,7 @@ done
 
 # Once more, because a long log is often cut to its end.
 if [[ -s "$failures" ]]; then
-  echo "the last lines of each failed program:"
+  echo "what each failed program printed:"
   sed 's/^/  /' "$failures"
   echo
 fi

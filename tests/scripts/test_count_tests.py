@@ -131,6 +131,16 @@ class CommandLine(unittest.TestCase):
         self.assertEqual("asan passed 2 all\nasan skipped 1 a: A.b\n", results)
         self.assertEqual("", failures)
 
+    def test_what_a_failed_case_printed_is_kept_although_many_cases_ran_after_it(self) -> None:
+        passed = "".join(f"[ RUN      ] A.b/{n}\n[       OK ] A.b/{n} (1 ms)\n" for n in range(50))
+        wrong = "[ RUN      ] A.c/1\nExpected equality\n[  FAILED  ] A.c/1, where 2 (3 ms)\n"
+        failed = case("a", "fail", passed + wrong + passed + GTEST_FAILED)
+        _, _, failures = self.run_script(f"<testsuite>{failed}</testsuite>", 8)
+        begin = "asan: a\n    | [ RUN      ] A.c/1\n    | Expected equality\n"
+        self.assertTrue(failures.startswith(begin), failures)
+        self.assertEqual(1, failures.count("A.c/1, where 2"))
+        self.assertEqual(1, failures.count("    | ...\n"))
+
     def test_the_end_of_what_a_failed_program_printed_is_kept(self) -> None:
         printed = "".join(f"line {n}\n" for n in range(100)) + "abort\n"
         failed = case("a", "fail", printed) + case("b", "run", GTEST_CLEAN)
