@@ -15,6 +15,7 @@
 #include "aggregator/leadership/etcd/etcd_authority.h"
 #include "aggregator/leadership/file_authority.h"
 #include "aggregator/leadership/kubernetes/kubernetes_authority.h"
+#include "aggregator/leadership/one_deployment.h"
 #include "aggregator/text/authority_name.h"
 #include "aggregator/text/units.h"
 
@@ -86,7 +87,8 @@ absl::StatusOr<std::unique_ptr<Leading>> Leading::Open(const Settings& settings,
   absl::StatusOr<std::unique_ptr<Authority>> authority =
       OpenAuthority(settings.standby, leading->holder_);
   if (!authority.ok()) return authority.status();
-  leading->authority_ = *std::move(authority);
+  leading->authority_ = std::make_unique<OneDeployment>(
+      *std::move(authority), settings.standby.authority, settings.standby.deployment);
   return leading;
 }
 
@@ -191,10 +193,10 @@ void Leading::End(const std::string& why) {
 void Leading::OnChange(const LeaderView& view) {
   if (!view.trouble.empty()) {
     report_(LogLevel::kWarning, "authority_away",
-            absl::StrCat("The authority of the lead does not answer: ", view.trouble,
-                         view.leads ? ". Without it this aggregator stops deciding when its lease "
-                                      "ends, and goes on when it answers again."
-                                    : ". Nobody can take the lead."));
+            absl::StrCat("What decides who leads gives no answer that counts: ", view.trouble,
+                         view.leads ? ". Without one this aggregator stops deciding when its lease "
+                                      "ends, and goes on with the next one."
+                                    : ". This aggregator cannot take the lead."));
   }
   if (view.leads) return;
   server_.Refuse(NotTheLeader(view));

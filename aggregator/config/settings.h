@@ -27,6 +27,7 @@ inline constexpr char kAutomatic[] = "auto";
 struct StandbySettings {
   std::string authority;       // In the form of ParseAuthorityName. Empty: this one always leads.
   std::string address;         // Where workers reach this one. Empty: as it listens.
+  std::string deployment;      // Whose aggregators stand by for each other. Empty: it has no name.
   ClientTls etcd_tls;          // For an authority in etcd.
   std::string etcd_user_path;  // A file with NAME:PASSWORD. Empty: it does not log in.
   absl::Duration lease = absl::Seconds(3);

@@ -406,6 +406,14 @@ void AddStandby(std::vector<Option>& table) {
       true,
       "The address at which workers reach this aggregator, for the texts of the others. none: that "
       "of grpc.listen."));
+  type = TextType();
+  type.form = TextType::Form::kLabel;
+  type.at = [](Settings& s) -> std::string& { return s.standby.deployment; };
+  type.may_be_none = true;
+  table.push_back({"standby.deployment", type, "none",
+                   "The name of this group of aggregators, the same for all of them. Those of "
+                   "another deployment that were given the same standby.authority by mistake are "
+                   "told so and do not take the lead. none: nobody is told."});
   table.push_back(Path(
       "standby.etcd_ca", [](Settings& s) -> std::string& { return s.standby.etcd_tls.ca; },
       "PEM file with the certificate authority of etcd. With it, etcd is reached with TLS. It and "

@@ -29,8 +29,10 @@ namespace {
 constexpr char kFirstLine[] = "basin-leader 1";
 constexpr char kAlive[] = ".alive";
 constexpr char kNew[] = ".new";
+constexpr char kDeployment[] = "deployment";
 constexpr size_t kNumberDigits = 20;
 constexpr size_t kMostBytes = 4096;
+constexpr size_t kLines = 10;  // Where there is no deployment; the last one is empty.
 // How often a listing is repeated whose file was removed before it was read. Each time, others have
 // written twice.
 constexpr int kTries = 10;
@@ -116,10 +118,11 @@ std::string BootOf() {
 std::string Encode(const LeaderRecord& record, const std::string& replaced) {
   // Two states with the same content differ by this.
   std::random_device random;
-  const std::string body =
-      absl::StrCat("fence ", record.fence, "\nholder ", record.holder, "\naddress ", record.address,
-                   "\nlease ", absl::ToInt64Nanoseconds(record.lease), "\nboot ", BootOf(),
-                   "\nreplaced ", replaced, "\nonce ", random(), "\n");
+  const std::string body = absl::StrCat(
+      "fence ", record.fence, "\nholder ", record.holder, "\naddress ", record.address, "\nlease ",
+      absl::ToInt64Nanoseconds(record.lease), "\nboot ", BootOf(), "\nreplaced ", replaced,
+      "\nonce ", random(), "\n",
+      record.deployment.empty() ? "" : absl::StrCat(kDeployment, " ", record.deployment, "\n"));
   return absl::StrCat(kFirstLine, "\n",
                       absl::Hex(kernels::ChecksumOf(body.data(), body.size()), absl::kZeroPad16),
                       "\n", body);
@@ -143,7 +146,9 @@ bool Take(absl::string_view line, absl::string_view key, std::string& value) {
 
 bool Decode(const std::string& text, Decoded& decoded) {
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  if (lines.size() != 10 || lines[0] != kFirstLine) return false;
+  const bool has_deployment = lines.size() == kLines + 1;
+  if (lines.size() != kLines && !has_deployment) return false;
+  if (lines[0] != kFirstLine) return false;
   const std::string body = text.substr(lines[0].size() + lines[1].size() + 2);
   if (lines[1] !=
       absl::StrCat(absl::Hex(kernels::ChecksumOf(body.data(), body.size()), absl::kZeroPad16))) {
@@ -157,7 +162,8 @@ bool Decode(const std::string& text, Decoded& decoded) {
       Take(lines[3], "holder", decoded.record.holder) &&
       Take(lines[4], "address", decoded.record.address) && Take(lines[5], "lease", lease) &&
       absl::SimpleAtoi(lease, &nanoseconds) && Take(lines[6], "boot", decoded.boot) &&
-      Take(lines[7], "replaced", decoded.replaced);
+      Take(lines[7], "replaced", decoded.replaced) &&
+      (!has_deployment || Take(lines[9], kDeployment, decoded.record.deployment));
   decoded.record.lease = absl::Nanoseconds(nanoseconds);
   return good;
 }

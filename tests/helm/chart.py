@@ -142,6 +142,7 @@ VALUE_SETS: dict[str, Values] = {
     },
     "standby with a secured etcd": {
         **SECURED,
+        "config": {"standby": {"deployment": "east.demo"}},
         "replicaCount": 2,
         "standby": {
             "authority": "etcd",

@@ -358,6 +358,7 @@ class SingleValues(unittest.TestCase):
         manifests = chart.render("helm-4", VALUE_SETS["standby with a secured etcd"])
         options = yaml.safe_load(chart.configuration(manifests))["standby"]
         self.assertEqual("etcd:etcd.example:2379/training/leader", options.pop("authority"))
+        self.assertEqual("east.demo", options.pop("deployment"))
         pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
         (mount,) = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "etcd"]
         self.assertEqual(

@@ -99,6 +99,20 @@ class Standby(Jobs):
         self.expect_every_step(self.workers(standby, leader, steps=20), steps=20)
         self.assertEqual([], [line for line in standby.lines if line["level"] == "warning"])
 
+    def test_another_deployment_says_so_and_takes_no_lead(self) -> None:
+        leader = self.candidate(BASIN_STANDBY_DEPLOYMENT="east")
+        leader.await_event("leads")
+        other = self.candidate(BASIN_STANDBY_DEPLOYMENT="west")
+        away = other.await_event("authority_away")["reason"]
+        for text in (away, other.get("/readyz")[1]):
+            self.assertIn("is of the deployment east, and this aggregator is of west", text)
+        self.assertEqual(503, other.get("/standbyz")[0])
+        # It gives up the lead, which its own standbys take, and nobody else.
+        self.assertEqual(0, leader.end())
+        standby = self.candidate(BASIN_STANDBY_DEPLOYMENT="east")
+        standby.await_event("leads")
+        self.assertEqual([], [line for line in other.lines if line["event"] == "leads"])
+
     def test_fault_a1_a_leader_that_is_killed_is_replaced(self) -> None:
         leader, standby = self.pair()
         trainers = self.workers(leader, standby)

@@ -29,7 +29,9 @@ struct LeaderRecord {
   std::string address;  // Where workers reach the holder.
   // How long the record counts after its last change.
   absl::Duration lease;
-  auto Fields() const { return std::tie(fence, holder, address, lease); }
+  // Whose aggregators may lead: standby.deployment. Empty: it has no name.
+  std::string deployment = {};
+  auto Fields() const { return std::tie(fence, holder, address, lease, deployment); }
 };
 
 // The record as an authority has it now.

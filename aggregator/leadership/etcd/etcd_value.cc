@@ -15,6 +15,7 @@ namespace {
 using Object = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "basin-leader 1";
+constexpr char kDeployment[] = "deployment";
 
 // Longer values are not shown in errors.
 constexpr size_t kMostShown = 60;
@@ -57,6 +58,7 @@ absl::StatusOr<EtcdRecord> RecordInValue(const std::string& value) {
                     lease <= static_cast<uint64_t>(INT64_MAX) &&
                     Take(object, "acquired", found.acquired) && Take(object, "nonce", found.nonce);
   if (!good) return Foreign(value);
+  Take(object, kDeployment, found.record.deployment);
   found.record.lease = absl::Nanoseconds(static_cast<int64_t>(lease));
   return found;
 }
@@ -66,7 +68,7 @@ std::string ValueOf(const LeaderRecord& record, const std::string& nonce, const 
   const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", now, absl::UTCTimeZone());
   const absl::StatusOr<EtcdRecord> replaced = RecordInValue(before);
   const bool renews = replaced.ok() && replaced->record.holder == record.holder;
-  const Object object = {
+  Object object = {
       {"format", kFormat},
       {"holder", record.holder},
       {"address", record.address},
@@ -76,6 +78,7 @@ std::string ValueOf(const LeaderRecord& record, const std::string& nonce, const 
       {"renewed", time},
       {"nonce", nonce},
   };
+  if (!record.deployment.empty()) object[kDeployment] = record.deployment;
   return object.dump(-1, ' ', false, Object::error_handler_t::replace);
 }
 

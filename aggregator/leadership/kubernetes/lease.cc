@@ -15,6 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kAddress[] = "basin/address";
+constexpr char kDeployment[] = "basin/deployment";
 
 // Null if the value is no object, or does not have the key.
 const Json* FieldOf(const Json* value, const char* key) {
@@ -63,6 +64,7 @@ absl::StatusOr<RecordState> StateInLease(const std::string& text) {
   record.fence = kFirstFence + static_cast<uint64_t>(transitions);
   record.holder = TextOf(FieldOf(spec, "holderIdentity"));
   record.address = TextOf(FieldOf(FieldOf(metadata, "annotations"), kAddress));
+  record.deployment = TextOf(FieldOf(FieldOf(metadata, "annotations"), kDeployment));
   record.lease =
       absl::Seconds(std::max(NumberOf(FieldOf(spec, "leaseDurationSeconds")), int64_t{0}));
   state.record = std::move(record);
@@ -85,6 +87,8 @@ absl::StatusOr<std::string> LeaseWith(const LeaderRecord& record, const std::str
   if (!version.empty()) metadata["resourceVersion"] = version;
   Json& annotations = ObjectIn(metadata, "annotations");
   annotations[kAddress] = record.address;
+  annotations.erase(kDeployment);
+  if (!record.deployment.empty()) annotations[kDeployment] = record.deployment;
   Json& spec = ObjectIn(lease, "spec");
   const std::string time = MicroTime(now);
   const bool changes = TextOf(FieldOf(&spec, "holderIdentity")) != record.holder;

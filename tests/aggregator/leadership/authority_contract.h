@@ -145,7 +145,9 @@ TYPED_TEST_P(AuthorityContract, KeepsWhatWasWritten) {
       LedBy("a"),
       {kSomeFence + 1, "", "", absl::Seconds(3)},
       {kSomeFence + 2, kNobody, "", absl::Seconds(1)},
-      {kSomeFence + 3, "host-0123456789abcdef", "[::1]:29600", absl::Minutes(10)}};
+      {kSomeFence + 3, "host-0123456789abcdef", "[::1]:29600", absl::Minutes(10)},
+      {kSomeFence + 4, "a", "a:1", absl::Seconds(3), "cluster-a.basin"},
+      {kSomeFence + 5, "a", "a:1", absl::Seconds(3)}};
   std::string version;
   for (const LeaderRecord& record : records) {
     version = WriteTo(*a, record, version);
