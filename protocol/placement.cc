@@ -7,6 +7,12 @@
 namespace basin {
 namespace {
 
+// A backward pushes the layers one after the other, so with one part for each shard all workers
+// would use the link of one shard at a time. A part has several frames, and parts are few, because
+// an order to reduce names each.
+constexpr uint64_t kLeastSharesInPart = 4;
+constexpr uint64_t kMostTurns = 8;
+
 // Consecutive chunks of one shard, by flat number.
 struct Part {
   uint32_t first = 0;
@@ -56,31 +62,77 @@ uint64_t EqualPart(uint64_t total, uint64_t part, uint64_t parts) {
   return total / parts * part + total % parts * part / parts;
 }
 
-// Cuts these chunks, taken together, into equal parts of the shards. REQUIRES: `taken` ascends.
-void Cut(const Bytes& bytes, const std::vector<Part>& taken, const std::vector<ShardId>& shards,
-         std::vector<Part>& parts) {
-  uint64_t total = 0;
-  for (const Part& part : taken) total += bytes.Before(part.end_at) - bytes.Before(part.first);
-  uint64_t done = 0;  // Bytes of the parts that are dealt.
-  size_t to = 0;
-  for (Part rest : taken) {
-    const uint64_t begin = bytes.Before(rest.first);
-    const uint64_t size = bytes.Before(rest.end_at) - begin;
-    while (rest.first < rest.end_at) {
-      const bool last = to + 1 == shards.size();
-      const uint64_t cut = EqualPart(total, to + 1, shards.size());
-      uint32_t border = rest.end_at;
-      if (!last && cut < done + size) {
-        border = std::clamp(bytes.BorderAt(begin + cut - done), rest.first, rest.end_at);
-      }
-      if (rest.first < border) parts.push_back({rest.first, border, shards[to]});
-      rest.first = border;
-      if (last || cut >= done + size) break;  // The shard takes from the next one, too.
-      ++to;
+// Chunks that are cut together, as one row of bytes.
+class Row {
+ public:
+  struct Border {
+    size_t part = 0;
+    uint32_t flat = 0;  // In the part, or at its end.
+    uint64_t byte = 0;
+  };
+
+  // REQUIRES: there is a part, none is empty, and they ascend.
+  Row(const Bytes& bytes, const std::vector<Part>& parts) : bytes_(bytes), parts_(parts) {
+    for (const Part& part : parts) {
+      before_.push_back(total_);
+      total_ += bytes.Before(part.end_at) - bytes.Before(part.first);
     }
-    done += size;
-    // A cut at the very end of these chunks is also one before the next ones.
-    while (to + 1 < shards.size() && EqualPart(total, to + 1, shards.size()) <= done) ++to;
+  }
+
+  uint64_t total() const { return total_; }
+  Border Begin() const { return {0, parts_.front().first, 0}; }
+  Border End() const { return {parts_.size() - 1, parts_.back().end_at, total_}; }
+
+  // The border of a chunk that is next to this byte.
+  Border Near(uint64_t byte) const {
+    const auto after = std::upper_bound(before_.begin(), before_.end(), byte);
+    const auto at = static_cast<size_t>(after - before_.begin() - 1);
+    const uint64_t begin = bytes_.Before(parts_[at].first);
+    const uint32_t flat = std::clamp(bytes_.BorderAt(begin + byte - before_[at]), parts_[at].first,
+                                     parts_[at].end_at);
+    return {at, flat, before_[at] + bytes_.Before(flat) - begin};
+  }
+
+  // What is between these borders, as parts of the shard.
+  void Give(const Border& from, const Border& to, ShardId shard, std::vector<Part>& parts) const {
+    for (size_t at = from.part; at <= to.part; ++at) {
+      const uint32_t first = at == from.part ? from.flat : parts_[at].first;
+      const uint32_t end_at = at == to.part ? to.flat : parts_[at].end_at;
+      if (first < end_at) parts.push_back({first, end_at, shard});
+    }
+  }
+
+ private:
+  const Bytes& bytes_;
+  const std::vector<Part>& parts_;
+  std::vector<uint64_t> before_;  // By part.
+  uint64_t total_ = 0;
+};
+
+// How often each shard gets a part of this row.
+uint64_t TurnsOf(const Row& row, size_t shards, uint64_t least_bytes) {
+  const uint64_t part = std::max(kLeastSharesInPart * least_bytes, kChunkBytes);
+  return std::clamp<uint64_t>(row.total() / shards / part, 1, kMostTurns);
+}
+
+// Deals the row to the shards in turns. What a shard got too much or too little in one turn, because
+// cuts are at borders of chunks, it gets less or more in the next.
+void Deal(const Row& row, uint64_t turns, const std::vector<ShardId>& shards,
+          std::vector<Part>& parts) {
+  std::vector<uint64_t> has(shards.size(), 0);
+  Row::Border at = row.Begin();
+  for (uint64_t turn = 1; turn <= turns; ++turn) {
+    const uint64_t each = EqualPart(row.total(), turn, turns * shards.size());
+    auto cut = static_cast<int64_t>(at.byte);
+    for (size_t to = 0; to < shards.size(); ++to) {
+      cut += static_cast<int64_t>(each) - static_cast<int64_t>(has[to]);
+      const bool last = turn == turns && to + 1 == shards.size();
+      const uint64_t byte = std::max(static_cast<uint64_t>(std::max<int64_t>(cut, 0)), at.byte);
+      const Row::Border end = last ? row.End() : row.Near(std::min(byte, row.total()));
+      row.Give(at, end, shards[to], parts);
+      has[to] += end.byte - at.byte;
+      at = end;
+    }
   }
 }
 
@@ -101,14 +153,15 @@ Shares::Shares(const Placement& placement, const Layout& layout, uint32_t tensor
   const bool small = bytes.total() / left.size() < placement.least_bytes;
   const uint32_t chunks = layout.FirstChunk(tensors);
   std::vector<Part> parts;
-  const auto cut = [&](const std::vector<Part>& taken) {
+  const auto deal = [&](const std::vector<Part>& taken) {
     if (small) {
       for (const Part& part : taken) parts.push_back({part.first, part.end_at, left.front()});
     } else {
-      Cut(bytes, taken, left, parts);
+      const Row row(bytes, taken);
+      Deal(row, TurnsOf(row, left.size(), placement.least_bytes), left, parts);
     }
   };
-  if (chunks > 0) cut({{0, chunks, 0}});
+  if (chunks > 0) deal({{0, chunks, 0}});
   dealt_.push_back(left);
   for (const ShardId lost : placement.lost) {
     const auto at = std::find(left.begin(), left.end(), lost);
@@ -119,7 +172,7 @@ Shares::Shares(const Placement& placement, const Layout& layout, uint32_t tensor
     const auto is_lost = [lost](const Part& part) { return part.shard == lost; };
     std::copy_if(parts.begin(), parts.end(), std::back_inserter(taken), is_lost);
     parts.erase(std::remove_if(parts.begin(), parts.end(), is_lost), parts.end());
-    cut(taken);
+    if (!taken.empty()) deal(taken);
     std::sort(parts.begin(), parts.end(),
               [](const Part& a, const Part& b) { return a.first < b.first; });
   }

@@ -7,15 +7,16 @@
 // and from the layout (Shares), so both ends compute it, and nothing is sent per chunk.
 //
 // The rule, for the tensors that the lane had when the round got its placement:
-// - Their chunks in layout order are cut into contiguous parts of equal bytes, one for each shard
-//   in the order of the list. A cut is at the border of a chunk that is next to the equal part, so
-//   a shard has at most one chunk (256 KiB) more than the mean: at most 1.02 of it from 13 MiB per
-//   shard.
+// - Their chunks in layout order are dealt to the shards in the order of the list, in up to eight
+//   turns, so that each stretch of layers is spread over all of them. In a turn each shard gets a
+//   contiguous part, of at least four times `least_bytes` and a chunk if there are several turns. A
+//   cut is at the border of a chunk that is next to the equal part, so a shard has at most one chunk
+//   (256 KiB) more than the mean: at most 1.02 of it from 13 MiB per shard.
 // - A lane with fewer than `least_bytes` for each shard of the list stays on the first one.
-// - What a lost shard had is cut again in the same way, for those that are left, in the order in
+// - What a lost shard had is dealt again in the same way, for those that are left, in the order in
 //   which shards were lost. No other chunk moves.
 // Tensors that are registered later stay on the first shard if they have fewer than `least_bytes`;
-// the others are dealt whole, in turn. At the next verdict they are cut with the rest.
+// the others are dealt whole, in turn. At the next verdict they are dealt with the rest.
 //
 // Thread contract: plain values.
 
@@ -63,7 +64,7 @@ struct Placement {
   auto Fields() const { return std::tie(number, least_bytes, shards, lost); }
 };
 
-// What a round uses: a placement, and the version of the lane's layout whose tensors are cut.
+// What a round uses: a placement, and the version of the lane's layout whose tensors are dealt.
 struct RoundPlacement {
   PlacementNumber number = 0;
   uint32_t layout = 0;

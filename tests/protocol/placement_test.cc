@@ -82,17 +82,46 @@ TEST(Placement, WithoutOneEverythingIsOnTheCoordinator) {
 TEST(Placement, TheCutsAreFixed) {
   const Layout layout =
       LayoutOf({5 * kChunkBytes, 100, 4 * kChunkBytes + 8, 0, 3, 2 * kChunkBytes});
-  EXPECT_THAT(Runs(SharesOf(PlacementOn({0}), layout), layout), ElementsAre(Pair(0, 14)));
-  EXPECT_THAT(Runs(SharesOf(PlacementOn({0, 7}), layout), layout),
-              ElementsAre(Pair(0, 6), Pair(7, 8)));
-  EXPECT_THAT(Runs(SharesOf(PlacementOn({2, 0, 1}), layout), layout),
-              ElementsAre(Pair(2, 4), Pair(0, 4), Pair(1, 6)));
-  EXPECT_THAT(Runs(SharesOf(PlacementOn({0, 1, 2, 3, 4}), layout), layout),
+  const auto runs = [&layout](Placement placement) {
+    placement.least_bytes = 2 * kChunkBytes;  // Parts for several turns would be smaller.
+    return Runs(SharesOf(placement, layout), layout);
+  };
+  EXPECT_THAT(runs(PlacementOn({0})), ElementsAre(Pair(0, 14)));
+  EXPECT_THAT(runs(PlacementOn({0, 7})), ElementsAre(Pair(0, 6), Pair(7, 8)));
+  EXPECT_THAT(runs(PlacementOn({2, 0, 1})), ElementsAre(Pair(2, 4), Pair(0, 4), Pair(1, 6)));
+  EXPECT_THAT(runs(PlacementOn({0, 1, 2, 3, 4})),
               ElementsAre(Pair(0, 2), Pair(1, 2), Pair(2, 4), Pair(3, 2), Pair(4, 4)));
-  EXPECT_THAT(Runs(SharesOf(PlacementOn({2, 0, 1}, {0}), layout), layout),
-              ElementsAre(Pair(2, 6), Pair(1, 8)));
-  EXPECT_THAT(Runs(SharesOf(PlacementOn({2, 0, 1}, {1, 2}), layout), layout),
-              ElementsAre(Pair(0, 14)));
+  EXPECT_THAT(runs(PlacementOn({2, 0, 1}, {0})), ElementsAre(Pair(2, 6), Pair(1, 8)));
+  EXPECT_THAT(runs(PlacementOn({2, 0, 1}, {1, 2})), ElementsAre(Pair(0, 14)));
+}
+
+TEST(Placement, ALargeLaneIsDealtInTurns) {
+  const Layout layout = LayoutOf({7 * kChunkBytes + 1, 3 * kChunkBytes, 14 * kChunkBytes});
+  Placement placement = PlacementOn({0, 1, 2});
+  placement.least_bytes = kChunkBytes;
+  // 24 chunks and a byte: two turns of 4 chunks each, the byte is a chunk of the first tensor.
+  EXPECT_THAT(Runs(SharesOf(placement, layout), layout),
+              ElementsAre(Pair(0, 4), Pair(1, 5), Pair(2, 4), Pair(0, 4), Pair(1, 4), Pair(2, 4)));
+  placement.lost = {1};
+  // What shard 1 had is dealt in one turn, because two would have too small parts.
+  EXPECT_THAT(Runs(SharesOf(placement, layout), layout),
+              ElementsAre(Pair(0, 9), Pair(2, 4), Pair(0, 4), Pair(2, 8)));
+}
+
+// A backward pushes the layers in some order, one after the other. Whatever the order, the links of
+// all shards have something to do.
+TEST(Placement, EachEighthOfTheLayersIsOnAllShards) {
+  const Layout layout = LayoutOf(std::vector<uint64_t>(64, 16 * kChunkBytes));
+  const std::vector<ShardId> shards = {0, 1, 2, 3, 4, 5, 6, 7};
+  Placement placement = PlacementOn(shards);
+  placement.least_bytes = kLeastShare;
+  const std::vector<ShardId> of = OfEach(SharesOf(placement, layout), layout);
+  for (size_t eighth = 0; eighth < 8; ++eighth) {
+    std::map<ShardId, int> chunks;
+    for (size_t i = 0; i < of.size() / 8; ++i) ++chunks[of[eighth * of.size() / 8 + i]];
+    ASSERT_EQ(chunks.size(), shards.size());
+    for (const auto& [shard, count] : chunks) EXPECT_EQ(count, 16) << shard;
+  }
 }
 
 TEST(Placement, SharesAreEqual) {

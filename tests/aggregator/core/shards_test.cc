@@ -17,7 +17,7 @@ using ::testing::SizeIs;
 
 Config Spread() {
   Config config;
-  config.least_share = 0;  // The tensors of these tests are small.
+  config.least_share = kChunkBytes;  // The tensors of these tests are small.
   return config;
 }
 

@@ -40,7 +40,7 @@ PlacedShard ShardNamed(ShardId shard) {
 
 Placement PlacedOn(PlacementNumber number, const std::vector<ShardId>& shards,
                    std::vector<ShardId> lost = {}) {
-  Placement placement{number, 1, {}, std::move(lost)};
+  Placement placement{number, kChunkBytes, {}, std::move(lost)};
   for (const ShardId shard : shards) placement.shards.push_back(ShardNamed(shard));
   return placement;
 }
@@ -361,7 +361,9 @@ TEST(Shards, ALaneWhoseTensorsAreNotAllKnownWaitsForThem) {
 }
 
 TEST(Shards, TensorsThatAreRegisteredLaterGoWhereThePlacementSays) {
-  Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
+  Placement placement = PlacedOn(1, {0, 1, 2});
+  placement.least_bytes = 1;  // Or they would be too small to be dealt.
+  Harness worker = BegunOn(placement);
   const std::vector<TensorSpec> more = {F32("x", 10), F32("y", 10)};
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, more});
   LaneLayout layout = PlacedLayout(1);
