@@ -359,7 +359,7 @@ class Told(unittest.TestCase):
         ) -> dict[str, str | int | None]:
             return {"event": event, "worker": worker, "reason": reason, "members": members}
 
-        story = Story()
+        story = Story("default")
         log = [
             (entry("worker_ready", "worker-0"), None),
             (entry("worker_ready", "worker-1"), None),
@@ -387,7 +387,7 @@ class Told(unittest.TestCase):
     def test_a_worker_that_never_joined_is_late_when_the_job_is_over(self) -> None:
         from basin.story import Story
 
-        story = Story()
+        story = Story("default")
         story.on_entry({"event": "worker_ready", "worker": "worker-0"})
         story.on_entry({"event": "worker_ready", "worker": "worker-1"})
         story.on_entry({"event": "generation", "members": 2})
@@ -400,6 +400,25 @@ class Told(unittest.TestCase):
         self.assertTrue(story.is_late("worker-1"))  # It may be refused, and say nothing more.
         self.assertTrue(story.is_late("worker-2"))
 
+    def test_other_jobs_are_none_of_it(self) -> None:
+        from basin.story import Story
+
+        story = Story("default")
+        # As of a process group of torch.distributed, whose members end one after the other.
+        for each in (
+            {"event": "worker_ready", "worker": "rank-00000"},
+            {"event": "generation", "members": 1},
+            {"event": "paused", "reason": "Too few."},
+            {"event": "worker_finished", "worker": "rank-00000", "reason": "It has finished."},
+            {"event": "new_lineage", "reason": "All workers have finished."},
+        ):
+            self.assertIsNone(story.on_entry(each | {"job": "default-group-1"}), each)
+        self.assertFalse(story.is_late("worker-0"))
+        self.assertEqual(("", set()), (story.paused, story.finished))
+        over = {"event": "new_lineage", "reason": "All workers have finished.", "job": "default"}
+        story.on_entry(over)
+        self.assertTrue(story.is_late("worker-0"))
+
     def test_a_refusal_is_told_again_only_if_its_words_change(self) -> None:
         from basin.story import Story
 
@@ -411,7 +430,7 @@ class Told(unittest.TestCase):
                 "reason": reason,
             }
 
-        story = Story()
+        story = Story("default")
         self.assertTrue(story.warns(refused("worker-1", "It is refused for 10m.")))
         self.assertFalse(story.warns(refused("worker-1", "It is refused for 9m59s.")))
         self.assertTrue(story.warns(refused("worker-2", "It is refused for 9m59s.")))
@@ -425,7 +444,7 @@ class Told(unittest.TestCase):
     def test_a_crash_is_no_eviction(self) -> None:
         from basin.story import Story
 
-        story = Story()
+        story = Story("default")
         for reason in ("has exited", "did not reconnect in time"):
             lost = {"event": "worker_lost", "worker": "worker-1", "reason": f"Worker {reason}."}
             story.on_entry(lost)

@@ -685,7 +685,7 @@ class _Job:
         self._places: list[hosts.Place] = []
         self._errors: list[Errors] = []
         self._copies: list[TextIO | None] = []
-        self._story = Story()
+        self._story = Story(self._name)
         self._running: set[int] = set()
         self._succeeded: set[int] = set()
         self._first_failure = 0

@@ -12,6 +12,9 @@ _ENDED = ("has exited.", "did not reconnect in time.")
 class Story:
     """The events of one job. Decides which are worth a line, and prints nothing.
 
+    Entries about other jobs change nothing: a process group of torch.distributed is a job of its
+    own, whose workers have other ids.
+
     finished: the workers that have called finished()
     waits:    whether the first workers wait for the job to begin
     paused:   why the job is paused; empty if it is not
@@ -20,7 +23,8 @@ class Story:
               their processes had ended
     """
 
-    def __init__(self) -> None:
+    def __init__(self, job: str) -> None:
+        self._job = job
         self.finished: set[str] = set()
         self.paused = ""
         self.over = False
@@ -53,6 +57,8 @@ class Story:
 
     def on_entry(self, entry: dict[str, Any]) -> str | None:
         """Returns the line for an entry of the log, or None."""
+        if entry.get("job", self._job) != self._job:
+            return None
         event, worker = entry["event"], entry.get("worker", "")
         reason = entry.get("reason", "")
         if event == "worker_ready":
