@@ -485,6 +485,16 @@ TEST(Shards, OneThatCannotBeReachedIsReportedOnceAndAgainWhenItCan) {
   EXPECT_FALSE(worker.Do(StreamUp{3}).HasSent<ShardUnreachable>());
 }
 
+TEST(Shards, AReasonThatNamesTheShardNamesItOnce) {
+  Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
+  const std::string reason = "shard s-1 at host-1:29700 cannot be reached (refused)";
+  for (const uint32_t stream : {2, 2}) worker.Do(StreamDown{stream, reason});
+  const auto report = worker.Do(StreamDown{3, reason}).OneSent<ShardUnreachable>();
+  EXPECT_EQ(report.why, "it cannot be reached (refused)");
+  EXPECT_EQ(worker.client.session().streams().OutOfReach()->Trouble(),
+            "no data stream to shard s-1 at host-1:29700 is open: it cannot be reached (refused)");
+}
+
 TEST(Shards, ANewSessionReportsItAgain) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
   const auto fail = [&] {
