@@ -438,15 +438,16 @@ struct MembershipChanged {
   auto Fields() const { return std::tie(membership, role, donor, start); }
 };
 
-// Acknowledges frames of the data streams and sets how many bytes may be unacknowledged from now
-// on. One message has both, because both hold at the same moment.
+// Acknowledges frames of the data streams and sets how many bytes may be unacknowledged from now on
+// at a shard, or at each. One message has both, because both hold at the same moment.
 struct Credit {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   uint64_t window = 0;
   std::vector<ChunkRange> acked;    // Held by the aggregator, or of no further use to it.
   std::vector<ChunkRange> refused;  // Arrived but were not kept: push again when there is room.
-  auto Fields() const { return std::tie(lane, round, window, acked, refused); }
+  std::optional<ShardId> shard = std::nullopt;  // The window is that of this one; absent: of each.
+  auto Fields() const { return std::tie(lane, round, window, acked, refused, shard); }
 };
 
 // Pull mode: push these chunks of the open round, and no others.

@@ -81,8 +81,11 @@ class Shares {
 
   // Returns whether one shard has all chunks: First().
   bool single() const { return single_; }
-  // Returns how many shards are left of the placement, whether each has chunks or not.
-  uint32_t left() const { return dealt_.empty() ? 1 : static_cast<uint32_t>(dealt_.back().size()); }
+  // Returns the shards that are left of the placement, in its order, whether each has chunks or
+  // not.
+  std::vector<ShardId> Left() const {
+    return dealt_.empty() ? std::vector<ShardId>{home_} : dealt_.back();
+  }
   // Returns the first shard that is left.
   ShardId First() const { return home_; }
 

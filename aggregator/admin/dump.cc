@@ -117,7 +117,7 @@ void AddRound(Lines& lines, const Lane& lane, absl::Time lived) {
     lines.Add(4, "member ", member.id, " incarnation=", ToString(member.incarnation),
               " presence=", static_cast<int>(member.presence.state()),
               " contribution=", StateName(part.state()), " chunks=", part.have().count(),
-              " parked=", part.parked(), " missing=", part.missing(),
+              " parked=", part.parked().total(), " missing=", part.missing().total(),
               " blocked=", member.room.blocked, " acked=", member.reception.count(),
               " owed=", member.reception.owed(), " staged=", member.staged(),
               " holds=", member.holds, " refused=", member.refusal.has_value(),

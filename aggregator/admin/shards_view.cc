@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/admin/view.h"
 #include "aggregator/core/job.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/shards.h"
 
 namespace basin::aggregator {
@@ -36,18 +37,6 @@ std::map<ShardId, uint64_t> PartsOf(const Job& job) {
     }
   }
   return parts;
-}
-
-// Why the job does without the shard; empty: it does not.
-std::string LeftOut(const Job& job, ShardId shard) {
-  if (shard == kCoordinatorShard) return "";
-  if (job.placements.Excludes(shard)) return "a worker could not reach it";
-  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
-    const Worker& worker = job.workers[slot];
-    if (worker.state == WorkerState::kLost || worker.knows_placement) continue;
-    return absl::StrCat("the client of worker ", worker.id, " is too old to know shards");
-  }
-  return "";
 }
 
 // `lived`: the clock of jobs (Coordinator::Lived).
@@ -76,7 +65,7 @@ void AddJobs(const Coordinator& core, absl::Time lived, v1::ListShardsResponse& 
       const auto part = parts.find(shard.shard());
       if (part != parts.end()) status.set_bytes(part->second);
       status.set_job_bytes(all);
-      status.set_left_out(LeftOut(*job, shard.shard()));
+      status.set_left_out(WhyWithout(*job, shard.shard()));
       AddOutOfReach(*job, shard.shard(), lived, status);
     }
   }

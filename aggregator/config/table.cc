@@ -504,7 +504,9 @@ void AddBounds(std::vector<Option>& table) {
   table.push_back(Bytes(
       "memory.window", +[](Settings& s) -> uint64_t& { return Core(s).window_bytes; }, "16MiB",
       {kChunkBytes, kTiB},
-      "The bytes that a worker may send ahead of the others on one lane, if there is room. At most "
+      "The bytes that a worker may send ahead of the others on one lane, at each shard, if there "
+      "is "
+      "room. At most "
       "grpc.window per data stream is in flight at a time, 8MiB for the usual two; more lets "
       "workers be out of step, but bytes that wait here have left the cache when they are "
       "needed."));

@@ -27,6 +27,7 @@ namespace basin::aggregator {
 class Attempt {
  public:
   uint32_t chunks() const { return static_cast<uint32_t>(states_.size()); }
+  uint32_t tensors() const { return static_cast<uint32_t>(skips_.size()); }
   bool IsOpen(uint32_t flat) const { return states_[flat] == State::kOpen; }
   bool IsReduced(uint32_t flat) const { return states_[flat] == State::kReduced; }
   // Returns whether no chunk is queued or being reduced.

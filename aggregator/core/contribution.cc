@@ -14,14 +14,22 @@ bool Contribution::KnowsAny(const Layout& layout, TensorIndex tensor) const {
   return false;
 }
 
-void Contribution::Grow(const Layout& layout) {
-  for (size_t tensor = skipped_.size(); tensor < layout.version(); ++tensor) {
-    missing_ += layout.TensorSize(static_cast<TensorIndex>(tensor));
-  }
+void Contribution::Grow(const Layout& layout, const ByShard& bytes) {
+  missing_.Add(bytes);
   have_.Resize(layout.chunks());
   known_.Resize(layout.chunks());
   digests_.resize(layout.chunks());
   skipped_.Resize(layout.version());
+}
+
+void Contribution::Place(const Layout& layout, const Shares& shares) {
+  missing_.Clear();
+  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+    if (Skips(tensor)) continue;
+    for (const uint32_t flat : layout.Chunks(tensor)) {
+      if (!Has(flat)) missing_.Add(shares.Of(layout, flat), layout.SizeOf(flat));
+    }
+  }
 }
 
 void Contribution::OnBegin(const Begin& begin) {
@@ -30,19 +38,22 @@ void Contribution::OnBegin(const Begin& begin) {
   begin_.optimizer_numbers.clear();  // The lane has them once, for all of its workers.
 }
 
-bool Contribution::OnSkip(const Layout& layout, TensorIndex tensor) {
+bool Contribution::OnSkip(const Layout& layout, const Shares& shares, TensorIndex tensor) {
   if (!skipped_.Set(tensor)) return false;
-  missing_ -= layout.TensorSize(tensor);
+  shares.Split(layout, ChunkRange{tensor, 0, layout.TensorChunks(tensor)},
+               [&](ShardId shard, const ChunkRange& part) {
+                 missing_.Subtract(shard, layout.RangeBytes(part));
+               });
   return true;
 }
 
-void Contribution::OnChunk(uint32_t flat, uint64_t size, Digest digest) {
+void Contribution::OnChunk(uint32_t flat, uint64_t size, Digest digest, ShardId shard) {
   have_.Set(flat);
   known_.Set(flat);
   digests_[flat] = digest;
   digest_ += digest;
-  parked_ += size;
-  missing_ -= size;
+  parked_.Add(shard, size);
+  missing_.Subtract(shard, size);
 }
 
 std::string Contribution::WhatIsWrongWith(const Layout& layout, const Commit& commit) const {
@@ -69,11 +80,11 @@ std::string Contribution::WhatIsWrongWith(const Layout& layout, const Commit& co
 
 void Contribution::OnCommit(const Commit& commit) { commit_ = commit; }
 
-bool Contribution::TakeBack(uint32_t flat, uint64_t size, bool parked) {
+bool Contribution::TakeBack(uint32_t flat, uint64_t size, ShardId shard, bool parked) {
   if (!have_.Clear(flat)) return false;
   digest_ -= digests_[flat];
-  missing_ += size;
-  if (parked) parked_ -= size;
+  missing_.Add(shard, size);
+  if (parked) parked_.Subtract(shard, size);
   return true;
 }
 
@@ -81,7 +92,7 @@ bool Contribution::Apply(ContributionInput input) {
   if (!machine_.Apply(input)) return false;
   was_effective_ |= effective();
   if (counts()) return true;
-  parked_ = 0;
+  parked_.Clear();
   digest_ = 0;
   have_.ClearAll();
   return true;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "aggregator/core/by_shard.h"
 #include "protocol/bitmap.h"
 #include "protocol/layout.h"
 #include "protocol/messages.h"
@@ -128,21 +129,24 @@ class Contribution {
   bool Skips(TensorIndex tensor) const { return skipped_.Test(tensor); }
   bool KnowsAny(const Layout& layout, TensorIndex tensor) const;
   Digest DigestOf(uint32_t flat) const { return digests_[flat]; }
-  Digest digest() const { return digest_; }      // Sum over the chunks of have().
-  uint64_t parked() const { return parked_; }    // Bytes that are not reduced yet.
-  uint64_t missing() const { return missing_; }  // Bytes that its worker still has to push or skip.
+  Digest digest() const { return digest_; }  // Sum over the chunks of have().
+  // Bytes that are not reduced yet, and those that its worker still has to push or skip.
+  const ByShard& parked() const { return parked_; }
+  const ByShard& missing() const { return missing_; }
 
   bool refetched() const { return refetched_; }
 
-  // The layout has grown, or the round begins with it.
-  void Grow(const Layout& layout);
+  // The layout has grown by these bytes, or the round begins with them.
+  void Grow(const Layout& layout, const ByShard& bytes);
+  // A shard was lost: what is missing is to be pushed to others.
+  void Place(const Layout& layout, const Shares& shares);
 
   // ---- what its worker sends; the round sets the state that follows
   void OnBegin(const Begin& begin);
   // Returns whether this changes anything.
-  bool OnSkip(const Layout& layout, TensorIndex tensor);
+  bool OnSkip(const Layout& layout, const Shares& shares, TensorIndex tensor);
   // REQUIRES: !Has(flat).
-  void OnChunk(uint32_t flat, uint64_t size, Digest digest);
+  void OnChunk(uint32_t flat, uint64_t size, Digest digest, ShardId shard);
   // Returns why the commit cannot be right ("claims a tensor that it skipped"); empty if it can.
   std::string WhatIsWrongWith(const Layout& layout, const Commit& commit) const;
   void OnCommit(const Commit& commit);
@@ -161,19 +165,19 @@ class Contribution {
 
   // ---- what the round does with it
   // The chunk was reduced, so its bytes are no longer held.
-  void NoteReduced(uint32_t flat, uint64_t size) {
-    if (have_.Test(flat)) parked_ -= size;
+  void NoteReduced(uint32_t flat, uint64_t size, ShardId shard) {
+    if (have_.Test(flat)) parked_.Subtract(shard, size);
   }
-  // The chunk must be pushed again. `parked`: its bytes are still held. Returns whether the chunk
-  // was here.
-  bool TakeBack(uint32_t flat, uint64_t size, bool parked);
+  // The chunk must be pushed again to the shard. `parked`: its bytes are still held there. Returns
+  // whether the chunk was here.
+  bool TakeBack(uint32_t flat, uint64_t size, ShardId shard, bool parked);
   // Its digest is not that of its commit, so all of it is pushed again. Any chunk may then have
   // other bytes than before.
   void Refetch() {
     refetched_ = true;
     known_.ClearAll();
   }
-  void ForgetParked() { parked_ = 0; }
+  void ForgetParked() { parked_.Clear(); }
   // All changes of the state go through here. Returns whether the table has the input in this
   // state; if not, nothing changes. A contribution that no longer counts keeps no chunks.
   bool Apply(ContributionInput input);
@@ -190,8 +194,8 @@ class Contribution {
   }
 
   StateMachine<kContributionTransitions> machine_;
-  uint64_t parked_ = 0;
-  uint64_t missing_ = 0;
+  ByShard parked_;
+  ByShard missing_;
   Digest digest_ = 0;
   Bitmap have_;
   Bitmap known_;

@@ -12,16 +12,24 @@
 namespace basin::aggregator {
 namespace {
 
-bool Knows(const Worker& worker) {
-  return worker.state == WorkerState::kLost || worker.knows_placement;
+// The first worker whose client does not know placements; null if there is none.
+const Worker* TooOld(const Job& job) {
+  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
+    const Worker& worker = job.workers[slot];
+    if (worker.state != WorkerState::kLost && !worker.knows_placement) return &worker;
+  }
+  return nullptr;
 }
 
-// The shards besides 0 that the rounds of the job may use.
+std::string IsTooOld(const Worker& worker) {
+  return absl::StrCat("the client of worker ", worker.id, " is too old to know shards");
+}
+
+// The shards besides 0 that the rounds of the job may use: those that it does not do without
+// (WhyWithout), and that are not to end.
 std::vector<PlacedShard> ShardsFor(const Job& job, const JobScope& scope) {
   std::vector<PlacedShard> others;
-  for (Slot slot = 0; slot < job.workers.size(); ++slot) {
-    if (!Knows(job.workers[slot])) return others;
-  }
+  if (TooOld(job) != nullptr) return others;
   for (const auto& [id, shard] : scope.shards) {
     if (shard.drains_since.has_value() || job.placements.Excludes(id)) continue;
     others.push_back({id, shard.name, shard.endpoint});
@@ -121,8 +129,7 @@ void ReviewPlacement(Job& job, const JobScope& scope, std::optional<Slot> except
   if (job.placements.all().empty()) return;
   const Worker* old = old_member();
   if (old == nullptr) return;
-  const std::string reason =
-      absl::StrCat("the client of worker ", old->id, " is too old to know shards");
+  const std::string reason = IsTooOld(*old);
   std::set<ShardId> others;
   for (const auto& [number, placement] : job.placements.all()) {
     for (const PlacedShard& placed : placement.shards) {
@@ -138,6 +145,13 @@ void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string
   }
   LoseFromRounds(job, scope, shard, reason, std::nullopt);
   ReviewPlacement(job, scope);
+}
+
+std::string WhyWithout(const Job& job, ShardId shard) {
+  if (shard == kCoordinatorShard) return "";
+  if (job.placements.Excludes(shard)) return "a worker could not reach it";
+  const Worker* old = TooOld(job);
+  return old == nullptr ? "" : IsTooOld(*old);
 }
 
 bool Uses(const Job& job, ShardId shard) {

@@ -359,7 +359,8 @@ void FinishRecovery(Job& job, const JobScope& scope) {
         member.contribution.Apply(ContributionInput::kWithdraw);
       }
     }
-    lane.round.emplace(lane.next, Ballot{job.term, 1}, std::move(members), lane.layout, scope.now);
+    lane.round.emplace(lane.next, Ballot{job.term, 1}, std::move(members), lane.layout, lane.shares,
+                       scope.now);
     std::set<Slot> holders;
     for (const WorkerId& id : recovered.holders) holders.insert(*job.workers.Find(id));
     Adopt(*lane.round, ScopeOf(job, scope, index), *recovered.adopted, holders);

@@ -190,8 +190,11 @@ Round* RoundFor(Job& job, const JobScope& scope, Slot slot, Lane& lane, LaneInde
       !worker.finishing) {
     std::vector<RoundMember> members = job.RoundMembers(lane.kind);
     // With the lane's index a session gets the window of its rounds; without it, it sends nothing.
-    for (RoundMember& member : members) member.room.sent = lane.memory.window;
-    lane.round.emplace(number, Ballot{job.term, 1}, std::move(members), lane.layout, scope.now);
+    ByShard sent;
+    for (const ShardId shard : lane.shares.Left()) sent.Set(shard, lane.memory.window);
+    for (RoundMember& member : members) member.room.sent = sent;
+    lane.round.emplace(number, Ballot{job.term, 1}, std::move(members), lane.layout, lane.shares,
+                       scope.now);
     lane.last_used = scope.now;
     job.lanes.Keep(index);
   }

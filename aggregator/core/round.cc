@@ -10,13 +10,14 @@
 namespace basin::aggregator {
 
 Round::Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members,
-             const Layout& layout, absl::Time now)
+             const Layout& layout, const Shares& shares, absl::Time now)
     : number(number), ballot(ballot), value_ballot(ballot), roster(std::move(members)) {
   attempt.Grow(layout);
   held.Grow(layout.chunks());
+  const ByShard bytes = BytesFrom(layout, shares, 0);
   for (RoundMember& member : roster) {
     member.StartClock(now);
-    member.Grow(layout);
+    member.Grow(layout, bytes);
   }
 }
 
@@ -58,7 +59,7 @@ uint32_t Round::WithoutCredit() const {
 
 uint64_t Round::parked_bytes() const {
   uint64_t bytes = 0;
-  for (const RoundMember& member : roster) bytes += member.contribution.parked();
+  for (const RoundMember& member : roster) bytes += member.contribution.parked().total();
   return bytes;
 }
 

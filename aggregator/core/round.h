@@ -126,7 +126,7 @@ enum class PullMode : uint8_t { kOff = 0, kPlanned = 1, kPlanAgain = 2 };
 struct Round {
   // `members` are in byte order of the id.
   Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members, const Layout& layout,
-        absl::Time now);
+        const Shares& shares, absl::Time now);
 
   RoundPhase phase() const { return machine.state(); }
   // All changes of the phase go through here. Returns whether the table has the input in this

@@ -119,7 +119,10 @@ std::vector<ChunkRange> TakeBack(Round& round, const RoundScope& scope, RoundMem
   RangeBuilder parked(scope.lane.layout);
   const auto take = [&](uint32_t flat) {
     const bool is_parked = !round.attempt.IsReduced(flat);
-    if (!member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), is_parked)) return;
+    const ShardId shard = scope.lane.shares.Of(scope.lane.layout, flat);
+    if (!member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), shard, is_parked)) {
+      return;
+    }
     ranges.Add(flat);
     member.asked.Clear(flat);
     if (round.attempt.IsOpen(flat)) parked.Add(flat);
@@ -196,10 +199,10 @@ void Restart(Round& round, const RoundScope& scope, const std::string& reason,
     member.named_late = false;
     UpdateBlocked(round, scope, member);
     if (!member.alive()) continue;
-    member.room.sent = FlowControl::Window(scope.lane.memory, member);
     SendTo(scope, member,
            AttemptRestarted{scope.index, round.number, round.ballot, reason, std::move(ranges),
-                            member.room.sent});
+                            FlowControl::Least(scope.lane.memory, member, scope.lane.shares)});
+    SendWindows(round, scope, member);
   }
   // Even before all have begun, to invalidate the old ballot's reductions.
   StartAttemptNow(round, scope);
@@ -282,7 +285,7 @@ void OnReduceDone(Round& round, const RoundScope& scope, const ReduceDone& done)
   for (const uint32_t flat : reduced) round.held.Hold(flat, round.roster.receivers());
   round.PlanAgain();
   if (round.attempt.AnyRedone()) {
-    PublishRedone(round, scope, reduced);
+    PublishRedone(round, scope, reduced, done.shard);
     Advance(round, scope);
     return;
   }
@@ -291,11 +294,11 @@ void OnReduceDone(Round& round, const RoundScope& scope, const ReduceDone& done)
     if (member.is_sent_results()) {
       member.reception.Owe(static_cast<uint32_t>(reduced.size()), scope.now);
     }
-    if (member.contribution.parked() == 0) continue;
+    if (member.contribution.parked().empty()) continue;
     for (const uint32_t flat : reduced) {
-      member.contribution.NoteReduced(flat, scope.lane.layout.SizeOf(flat));
+      member.contribution.NoteReduced(flat, scope.lane.layout.SizeOf(flat), done.shard);
     }
-    ReviewRoom(round, scope, member);
+    ReviewRoom(round, scope, member, done.shard);
   }
   Advance(round, scope);
 }

@@ -64,22 +64,24 @@ std::string WhyNotLeased(const Round& round, const RoundScope& scope, const Roun
 
 // Collects what happens to the chunks of one frame.
 struct Intake {
-  Credit credit;
+  std::vector<ChunkRange> acked;
+  std::vector<ChunkRange> refused;
   ChunkRanges kept;
   uint32_t duplicates = 0;
-  bool refused = false;                // It has a tensor that its worker skips.
+  bool skipped = false;                // It has a tensor that its worker skips.
   bool misplaced = false;              // It has chunks that another shard holds.
   std::optional<TensorIndex> changed;  // A tensor with other bytes than before.
 };
 
-// Takes the chunks of one tensor. REQUIRES: the contribution counts, and the round is not prepared.
-void OnRange(Round& round, const RoundScope& scope, RoundMember& member, const ChunkRange& range,
-             const Digest* digests, Intake& intake) {
+// Takes chunks of one tensor at the shard that holds them. REQUIRES: the contribution counts, and
+// the round is not prepared.
+void OnRange(Round& round, const RoundScope& scope, RoundMember& member, ShardId shard,
+             const ChunkRange& range, const Digest* digests, Intake& intake) {
   Contribution& contribution = member.contribution;
   if (contribution.Skips(range.tensor) ||
       (contribution.committed() && !contribution.Commits(range.tensor))) {
-    intake.refused = true;
-    intake.credit.acked.push_back(range);
+    intake.skipped = true;
+    intake.acked.push_back(range);
     Reject(round, scope, member, ErrorCode::kInvalidArgument,
            absl::StrCat("Job ", scope.job.name, ", round ", round.number, ": worker ", member.id,
                         " pushed tensor ", scope.lane.layout.tensors()[range.tensor].name,
@@ -92,26 +94,26 @@ void OnRange(Round& round, const RoundScope& scope, RoundMember& member, const C
     const uint32_t flat = base + chunk;
     if (contribution.Knows(flat) && contribution.DigestOf(flat) != digests[i]) {
       intake.changed = range.tensor;
-      AppendChunk(intake.credit.acked, range.tensor, chunk);
+      AppendChunk(intake.acked, range.tensor, chunk);
     } else if (contribution.Has(flat)) {
       ++intake.duplicates;
-      AppendChunk(intake.credit.acked, range.tensor, chunk);
+      AppendChunk(intake.acked, range.tensor, chunk);
     } else if (const uint64_t size = ChunkSize(scope.lane.layout.TensorSize(range.tensor), chunk);
-               contribution.parked() + size > scope.lane.memory.window ||
+               contribution.parked().At(shard) + size > scope.lane.memory.window ||
                (round.pull_mode() && !member.asked.Test(flat))) {
-      AppendChunk(intake.credit.refused, range.tensor, chunk);
+      AppendChunk(intake.refused, range.tensor, chunk);
     } else {
-      contribution.OnChunk(flat, size, digests[i]);
+      contribution.OnChunk(flat, size, digests[i], shard);
       round.attempt.Arrived(flat);
       AppendChunk(intake.kept, range.tensor, chunk);
-      AppendChunk(intake.credit.acked, range.tensor, chunk);
+      AppendChunk(intake.acked, range.tensor, chunk);
       CheckReady(round, range.tensor, flat);
     }
   }
 }
 
 void MarkSkipped(Round& round, const RoundScope& scope, RoundMember& member, TensorIndex tensor) {
-  if (!member.contribution.OnSkip(scope.lane.layout, tensor)) return;
+  if (!member.contribution.OnSkip(scope.lane.layout, scope.lane.shares, tensor)) return;
   round.PlanAgain();
   if (!member.contribution.counts()) return;
   round.attempt.Skipped(tensor);
@@ -170,13 +172,39 @@ void UpdateBlocked(Round& round, const RoundScope& scope, RoundMember& member) {
   round.flow.Review(scope.lane.memory, scope.now, round.roster, member);
 }
 
+Credit CreditFor(const Round& round, const RoundScope& scope, RoundMember& member, ShardId shard) {
+  Credit credit;
+  credit.lane = scope.index;
+  credit.round = round.number;
+  if (scope.lane.shares.single()) {
+    shard = scope.lane.shares.First();  // Frames of another one may still be on their way.
+  } else {
+    credit.shard = shard;
+  }
+  credit.window = FlowControl::Window(scope.lane.memory, member, shard);
+  member.room.sent.Set(shard, credit.window);
+  return credit;
+}
+
+void ReviewRoom(Round& round, const RoundScope& scope, RoundMember& member, ShardId shard) {
+  UpdateBlocked(round, scope, member);
+  if (!FlowControl::News(scope.lane.memory, member, shard, round.pull_mode()).has_value()) return;
+  SendTo(scope, member, CreditFor(round, scope, member, shard));
+}
+
 void ReviewRoom(Round& round, const RoundScope& scope, RoundMember& member) {
   UpdateBlocked(round, scope, member);
-  const std::optional<uint64_t> window =
-      FlowControl::News(scope.lane.memory, member, round.pull_mode());
-  if (!window.has_value()) return;
-  member.room.sent = *window;
-  SendTo(scope, member, Credit{scope.index, round.number, *window, {}, {}});
+  for (const auto& [shard, missing] : member.contribution.missing()) {
+    ReviewRoom(round, scope, member, shard);
+  }
+}
+
+void SendWindows(const Round& round, const RoundScope& scope, RoundMember& member) {
+  const uint64_t least = FlowControl::Least(scope.lane.memory, member, scope.lane.shares);
+  for (const ShardId shard : scope.lane.shares.Left()) {
+    Credit credit = CreditFor(round, scope, member, shard);
+    if (credit.window > least) SendTo(scope, member, std::move(credit));
+  }
 }
 
 void MemoryGrew(Round& round, const RoundScope& scope) {
@@ -185,20 +213,22 @@ void MemoryGrew(Round& round, const RoundScope& scope) {
   for (RoundMember& member : round.roster) {
     if (!member.alive()) continue;
     UpdateBlocked(round, scope, member);
-    member.room.sent = FlowControl::Window(scope.lane.memory, member);
-    // All have been sent the whole window.
-    if (member.room.sent == scope.lane.memory.window) continue;
-    SendTo(scope, member, Credit{scope.index, round.number, member.room.sent, {}, {}});
+    for (const ShardId shard : scope.lane.shares.Left()) {
+      Credit credit = CreditFor(round, scope, member, shard);
+      // All have been sent the whole window.
+      if (credit.window < scope.lane.memory.window) SendTo(scope, member, std::move(credit));
+    }
   }
   Advance(round, scope);
 }
 
 void GrowLayout(Round& round, const RoundScope& scope) {
   round.PlanAgain();
+  const ByShard bytes = BytesFrom(scope.lane.layout, scope.lane.shares, round.attempt.tensors());
   round.attempt.Grow(scope.lane.layout);
   round.held.Grow(scope.lane.layout.chunks());
   for (RoundMember& member : round.roster) {
-    member.Grow(scope.lane.layout);
+    member.Grow(scope.lane.layout, bytes);
     if (round.phase() == RoundPhase::kPrepared) continue;
     if (member.contribution.committed()) SkipWhatIsNotCommitted(round, scope, member);
     ReviewRoom(round, scope, member);
@@ -254,32 +284,29 @@ void OnFrame(Round& round, const RoundScope& scope, Slot slot, const FrameReceiv
       break;
   }
   Intake intake;
-  Credit& credit = intake.credit;
-  credit.lane = scope.index;
-  credit.round = round.number;
   const bool of_use = round.phase() != RoundPhase::kPrepared && member.contribution.counts();
   if (of_use) {
     const Digest* digests = frame.digests.data();
     for (const ChunkRange& range : frame.ranges) {
       scope.lane.shares.Split(scope.lane.layout, range, [&](ShardId shard, const ChunkRange& part) {
         if (shard == frame.shard) {
-          OnRange(round, scope, member, part, digests, intake);
+          OnRange(round, scope, member, shard, part, digests, intake);
         } else {
           // It was on its way when the placement changed, and may have come to the right one since.
           const uint32_t base = scope.lane.layout.FirstChunk(part.tensor);
           for (uint32_t chunk = part.first; chunk < part.first + part.count; ++chunk) {
             const bool here = member.contribution.Has(base + chunk);
             intake.misplaced |= !here;
-            AppendChunk(here ? credit.acked : credit.refused, part.tensor, chunk);
+            AppendChunk(here ? intake.acked : intake.refused, part.tensor, chunk);
           }
         }
         digests += part.count;
       });
     }
   } else {
-    credit.acked.assign(frame.ranges.begin(), frame.ranges.end());
+    intake.acked.assign(frame.ranges.begin(), frame.ranges.end());
   }
-  if (!of_use || intake.refused) {
+  if (!of_use || intake.skipped) {
     AddNote(round, scope, of_use ? NoteKind::kFrameRefused : NoteKind::kFrameStale, member.id,
             "A frame arrived that its round no longer needs.");
   }
@@ -287,7 +314,9 @@ void OnFrame(Round& round, const RoundScope& scope, Slot slot, const FrameReceiv
     scope.actions.push_back(KeepChunks{scope.job.id, scope.index, round.number, member.incarnation,
                                        std::move(intake.kept), frame.shard});
   }
-  credit.window = member.room.sent = FlowControl::Window(scope.lane.memory, member);
+  Credit credit = CreditFor(round, scope, member, frame.shard);
+  credit.acked = std::move(intake.acked);
+  credit.refused = std::move(intake.refused);
   if (intake.duplicates > 0) {
     AddNote(round, scope, NoteKind::kFrameDuplicate, member.id,
             absl::StrCat(intake.duplicates, " chunks arrived again, and were counted once."));

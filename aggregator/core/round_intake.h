@@ -29,6 +29,13 @@ void UpdateBlocked(Round& round, const RoundScope& scope, RoundMember& member);
 // The member has more or less to send than before, so its room may now be too small, or enough. A
 // member that counts as unblocked must know that it has room for its next frame.
 void ReviewRoom(Round& round, const RoundScope& scope, RoundMember& member);
+// The same, if that is so at one shard alone.
+void ReviewRoom(Round& round, const RoundScope& scope, RoundMember& member, ShardId shard);
+// A message has told the member the least of its windows (FlowControl::Least), which is that of
+// every shard for it: tells it of the shards that have more.
+void SendWindows(const Round& round, const RoundScope& scope, RoundMember& member);
+// Returns a message with the member's window at the shard, and notes that the member knows it.
+Credit CreditFor(const Round& round, const RoundScope& scope, RoundMember& member, ShardId shard);
 // The lane has more memory: every live member receives its larger window.
 void MemoryGrew(Round& round, const RoundScope& scope);
 void GrowLayout(Round& round, const RoundScope& scope);

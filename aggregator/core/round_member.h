@@ -102,7 +102,7 @@ static_assert(IsUnambiguous(kStagingTransitions));
 
 // How much more the member may send. See FlowControl.
 struct Room {
-  uint64_t sent = 0;      // The last window that was sent to it.
+  ByShard sent;           // The last windows that were sent to it.
   bool blocked = false;   // It can add nothing: complete, not counted, lost, or without room.
   absl::Time free_since;  // When it was last unblocked.
 
@@ -195,9 +195,9 @@ struct RoundMember {
   // Returns whether Prepared was sent to it at the current ballot.
   bool sent_prepared() const { return staging.state() != StagingState::kNotAsked; }
 
-  // The layout has grown, or the member is new.
-  void Grow(const Layout& layout) {
-    contribution.Grow(layout);
+  // The layout has grown by these bytes, or the member is new.
+  void Grow(const Layout& layout, const ByShard& bytes) {
+    contribution.Grow(layout, bytes);
     reception.Grow(layout.chunks());
     asked.Resize(layout.chunks());
   }

@@ -172,7 +172,7 @@ void Lose(Round& round, const RoundScope& scope, Slot slot, const std::string& r
 void Admit(Round& round, const RoundScope& scope, std::vector<RoundMember> joiners) {
   for (RoundMember& joiner : joiners) {
     joiner.StartClock(scope.now);
-    joiner.Grow(scope.lane.layout);
+    joiner.Grow(scope.lane.layout, BytesFrom(scope.lane.layout, scope.lane.shares, 0));
     if (round.phase() == RoundPhase::kPrepared) {
       joiner.reception.HoldNothing();
     } else {
@@ -215,7 +215,7 @@ OpenRound Describe(const Round& round, const RoundScope& scope, Slot slot) {
   open.round = round.number;
   open.phase = round.phase();
   open.ballot = round.ballot;
-  open.window = FlowControl::Window(scope.lane.memory, member);
+  open.window = FlowControl::Least(scope.lane.memory, member, scope.lane.shares);
   if (round.phase() != RoundPhase::kPrepared && member.contribution.have().count() > 0) {
     RangeBuilder have(scope.lane.layout);
     for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
@@ -228,7 +228,7 @@ OpenRound Describe(const Round& round, const RoundScope& scope, Slot slot) {
 
 void Resume(Round& round, const RoundScope& scope, Slot slot, const LaneHistory* history) {
   RoundMember& member = round.roster.At(slot);
-  member.room.sent = FlowControl::Window(scope.lane.memory, member);
+  SendWindows(round, scope, member);
   member.reception.NoteProgress(scope.now);
   if (history != nullptr && history->last_verdict + 1 == round.number &&
       history->held_ballot == round.value_ballot) {

@@ -60,7 +60,8 @@ void PlanPull(Round& round, const RoundScope& scope) {
       }
       if (!round.attempt.IsOpen(flat) || IsWhole(round, scope.lane.layout.TensorOf(flat), flat))
         continue;
-      member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), true);
+      member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat),
+                                   scope.lane.shares.Of(scope.lane.layout, flat), true);
       round.attempt.Left(flat);
       member.asked.Clear(flat);
       discarded.Add(flat);
@@ -74,12 +75,12 @@ void PlanPull(Round& round, const RoundScope& scope) {
       if (member.asked.Set(flat)) wanted.Add(flat);
     }
     Pull pull{scope.index, round.number, wanted.Take(), discarded.Take(),
-              FlowControl::Window(scope.lane.memory, member)};
+              FlowControl::Least(scope.lane.memory, member, scope.lane.shares)};
     UpdateBlocked(round, scope, member);
     if (pull.wanted.empty() && pull.discarded.empty()) continue;
-    member.room.sent = pull.window;
     DiscardParked(round, scope, member.incarnation, dropped.Take());
     SendTo(scope, member, std::move(pull));
+    SendWindows(round, scope, member);
   }
 }
 

@@ -89,12 +89,13 @@ void PublishTo(const Round& round, const Worker& worker, const RoundScope& scope
   for (const auto& [shard, of_shard] : by_shard) publish(shard, of_shard);
 }
 
-void PublishRedone(Round& round, const RoundScope& scope, const std::vector<uint32_t>& reduced) {
+void PublishRedone(Round& round, const RoundScope& scope, const std::vector<uint32_t>& reduced,
+                   ShardId shard) {
   std::map<uint32_t, uint32_t> lacking;  // Receivers, by flat chunk.
   for (RoundMember& member : round.roster) {
-    if (member.contribution.parked() > 0) {
+    if (!member.contribution.parked().empty()) {
       for (const uint32_t flat : reduced) {
-        member.contribution.NoteReduced(flat, scope.lane.layout.SizeOf(flat));
+        member.contribution.NoteReduced(flat, scope.lane.layout.SizeOf(flat), shard);
       }
     }
     if (member.is_sent_results()) {
@@ -111,7 +112,7 @@ void PublishRedone(Round& round, const RoundScope& scope, const std::vector<uint
       if (owed > 0) member.reception.Owe(owed, scope.now);
       if (worker.connected()) PublishTo(round, worker, scope, missing.Take());
     }
-    ReviewRoom(round, scope, member);
+    ReviewRoom(round, scope, member, shard);
   }
   for (const uint32_t flat : reduced) {
     const auto found = lacking.find(flat);

@@ -26,8 +26,9 @@ void PublishTo(const Round& round, const Worker& worker, const RoundScope& scope
                const std::vector<ChunkRange>& ranges);
 // Sends a member the reduced chunks that it has not acknowledged.
 // The same once results of the attempt were lost with a shard: some members may have had those that
-// were reduced again. `reduced`: flat chunks, of one shard, that are held for all receivers.
-void PublishRedone(Round& round, const RoundScope& scope, const std::vector<uint32_t>& reduced);
+// were reduced again. `reduced`: flat chunks of the shard that are held for all receivers.
+void PublishRedone(Round& round, const RoundScope& scope, const std::vector<uint32_t>& reduced,
+                   ShardId shard);
 void PublishMissing(const Round& round, const RoundScope& scope, const RoundMember& member);
 // The results reach the member another way: it is sent none, and none are held for it. Somebody
 // must be sent them, or they would be lost as they are reduced.

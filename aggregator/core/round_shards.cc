@@ -37,7 +37,9 @@ void TakeBackLost(Round& round, const RoundScope& scope, RoundMember& member,
   RangeBuilder parked(scope.lane.layout);
   for (const uint32_t flat : again) {
     const bool is_parked = !round.attempt.IsReduced(flat);
-    if (!member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), is_parked)) continue;
+    if (!member.contribution.TakeBack(flat, scope.lane.layout.SizeOf(flat), shard, is_parked)) {
+      continue;
+    }
     round.attempt.Left(flat);
     taken.Add(flat);
     if (round.attempt.IsOpen(flat)) parked.Add(flat);
@@ -47,13 +49,17 @@ void TakeBackLost(Round& round, const RoundScope& scope, RoundMember& member,
     scope.actions.push_back(DiscardChunks{scope.job.id, scope.index, round.number,
                                           member.incarnation, std::move(ranges), shard});
   }
+  member.contribution.Place(scope.lane.layout, scope.lane.shares);
   std::vector<ChunkRange> ranges = taken.Take();
-  if (ranges.empty()) return;
-  if (member.contribution.effective()) round.roster.Apply(member, ContributionInput::kTakeBack);
-  UpdateBlocked(round, scope, member);
-  if (!member.alive()) return;
-  member.room.sent = FlowControl::Window(scope.lane.memory, member);
-  SendTo(scope, member, Credit{scope.index, round.number, member.room.sent, {}, std::move(ranges)});
+  if (!ranges.empty()) {
+    if (member.contribution.effective()) round.roster.Apply(member, ContributionInput::kTakeBack);
+    if (member.alive()) {
+      Credit credit = CreditFor(round, scope, member, scope.lane.shares.First());
+      credit.refused = std::move(ranges);
+      SendTo(scope, member, std::move(credit));
+    }
+  }
+  ReviewRoom(round, scope, member);
 }
 
 }  // namespace
@@ -66,7 +72,12 @@ void LoseChunks(Round& round, const RoundScope& scope, const Shares& before, Sha
     if (before.Of(scope.lane.layout, flat) == lost) flats.push_back(flat);
   }
   if (flats.empty()) return;
-  if (round.phase() == RoundPhase::kPrepared) return LoseResults(round, scope, flats);
+  if (round.phase() == RoundPhase::kPrepared) {
+    for (RoundMember& member : round.roster) {
+      member.contribution.Place(scope.lane.layout, scope.lane.shares);
+    }
+    return LoseResults(round, scope, flats);
+  }
   // What all receivers have acknowledged is needed no more.
   std::vector<uint32_t> again;
   std::copy_if(flats.begin(), flats.end(), std::back_inserter(again), [&](uint32_t flat) {

@@ -30,9 +30,9 @@ void Lead::Returned(uint64_t bytes, absl::Time now) {
   since_ = now;
 }
 
-absl::Time Lead::MaySendAt(uint64_t bytes, const Link& link, uint64_t part, uint32_t most) const {
+absl::Time Lead::MaySendAt(uint64_t bytes, const Link& link, uint64_t window, uint32_t most) const {
   if (bytes_ == 0 || link.rate() == 0) return absl::InfinitePast();
-  const uint64_t limit = std::min(kWindows * link.Window(most), part);
+  const uint64_t limit = std::min(kWindows * link.Window(most), window);
   if (bytes_ + bytes <= limit) return absl::InfinitePast();
   const absl::Duration taken = absl::Seconds(static_cast<double>(limit) / link.rate());
   return since_ + std::clamp(kPatience * taken, kLeast, kMost);

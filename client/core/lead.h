@@ -5,9 +5,8 @@
 //
 // A result needs a chunk from every worker. A worker that is ahead of the others gains nothing by
 // it, and takes from them what they share: the shard's link, which then serves those that are
-// ahead before those that all wait for, and the lane's window, which is then full of chunks of one
-// shard while another has nothing to do. So as long as results come, a worker sends no more than a
-// few windows of its link ahead of them, and no more than the shard's part of the lane's window.
+// ahead before those that all wait for. So as long as results come, a worker sends no more than a
+// few windows of its link ahead of them, and no more than the lane's window at the shard.
 //
 // Results that do not come are no reason to wait: another worker may have begun later, or push its
 // tensors in another order. When none has come for as long as several of these windows take, what
@@ -34,8 +33,8 @@ class Lead {
   void Returned(uint64_t bytes, absl::Time now);
 
   // When so many more bytes may be sent, if no result comes before: the past, if they may be now.
-  // `part`: the shard's part of the window. `most`: see Link.
-  absl::Time MaySendAt(uint64_t bytes, const Link& link, uint64_t part, uint32_t most) const;
+  // `window`: the lane's at the shard. `most`: see Link.
+  absl::Time MaySendAt(uint64_t bytes, const Link& link, uint64_t window, uint32_t most) const;
 
   uint64_t bytes() const { return bytes_; }
 

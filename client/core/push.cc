@@ -83,6 +83,23 @@ void Push::AddReady(const Tensor& tensor, Interval numbers, const LaneId& lane) 
   });
 }
 
+void Push::SetWindow(uint64_t window) {
+  window_ = window;
+  widest_ = std::max(widest_, window);
+  for (auto& [shard, to] : by_shard_) to.window.reset();
+}
+
+void Push::SetWindow(ShardId shard, uint64_t window) {
+  by_shard_[shard].window = window;
+  widest_ = std::max(widest_, window);
+}
+
+uint64_t Push::unacked_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [shard, to] : by_shard_) bytes += to.unacked_bytes;
+  return bytes;
+}
+
 void Push::Place(const LaneId& lane) {
   std::vector<Interval> ready;
   for (auto& [shard, to] : by_shard_) {
@@ -123,7 +140,6 @@ void Push::ReleaseUnacked(Interval numbers, Streams& streams) {
   for (uint32_t stream = 0; stream < unacked_.size(); ++stream) {
     for (const Interval& part : unacked_[stream].Remove(numbers)) {
       const uint64_t bytes = BytesOf(part);
-      unacked_bytes_ -= bytes;
       by_shard_[streams.ShardOf(stream)].unacked_bytes -= bytes;
       streams.Release(stream, bytes);
     }
@@ -139,7 +155,6 @@ void Push::MarkDone(Interval numbers, Streams& streams) {
 
 void Push::EndSession() {
   unacked_.clear();
-  unacked_bytes_ = 0;
   by_shard_.clear();
   pull_ = false;
   wanted_.Clear();
@@ -202,7 +217,6 @@ std::vector<Interval> Push::TakeUnacked(uint32_t stream, Streams& streams) {
   for (Interval run : unacked_[stream].Runs()) {
     while (!run.empty()) {
       const Interval part{run.begin, std::min(run.end, NumbersOf(TensorOf(run.begin)).end)};
-      unacked_bytes_ -= BytesOf(part);
       by_shard_[streams.ShardOf(stream)].unacked_bytes -= BytesOf(part);
       streams.Release(stream, BytesOf(part));
       parts.push_back(part);
@@ -289,23 +303,13 @@ void Push::Pump(const Scope& scope, const LaneId& lane, RoundNumber round) {
   }
 }
 
-bool Push::HasRoom(const Scope& scope, const LaneId& lane, const ToShard& to,
-                   uint64_t bytes) const {
-  if (unacked_bytes_ + bytes > window_) return false;
-  if (to.unacked_bytes == 0) return true;
-  const uint64_t frame = scope.frame.chunks * kChunkBytes;
-  return to.unacked_bytes + bytes <= std::max(window_ / lane.shares.left(), frame);
-}
-
-bool Push::MayLead(const Scope& scope, const LaneId& lane, ShardId shard, const ToShard& to,
-                   uint64_t bytes) {
+bool Push::MayLead(const Scope& scope, ShardId shard, const ToShard& to, uint64_t bytes) {
   const Link* link = scope.streams.FollowedLink(shard);
   if (link == nullptr) return true;
-  // So that the parts of all shards are within the window, but with two frames in each.
-  const uint64_t part =
-      std::max(widest_ / lane.shares.left(),
-               2 * scope.streams.FrameChunks(shard, scope.frame.chunks) * kChunkBytes);
-  const absl::Time at = to.lead.MaySendAt(bytes, *link, part, scope.frame.chunks);
+  // Within the window, but with room for two frames.
+  const uint64_t window =
+      std::max(widest_, 2 * scope.streams.FrameChunks(shard, scope.frame.chunks) * kChunkBytes);
+  const absl::Time at = to.lead.MaySendAt(bytes, *link, window, scope.frame.chunks);
   if (at <= scope.now) return true;
   resume_at_ = std::min(resume_at_, at);
   return false;
@@ -335,13 +339,13 @@ bool Push::SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, 
   // Fewer messages cost less than the time until the frame is full.
   if (CanGrow(scope, lane, shard, parts, bytes)) return false;
   // Frames are cut to the window only when nothing else could open it.
-  while (!HasRoom(scope, lane, to, bytes)) {
+  while (to.unacked_bytes + bytes > to.window.value_or(window_)) {
     Interval& last = parts.back();
-    if (unacked_bytes_ > 0 || (parts.size() == 1 && last.size() == 1)) return false;
+    if (to.unacked_bytes > 0 || (parts.size() == 1 && last.size() == 1)) return false;
     bytes -= BytesOf({last.end - 1, last.end});
     if (--last.end == last.begin) parts.pop_back();
   }
-  if (!MayLead(scope, lane, shard, to, bytes)) return false;
+  if (!MayLead(scope, shard, to, bytes)) return false;
   if (!scope.streams.MaySend(shard, bytes, scope.frame.chunks)) return false;
   unacked_.resize(scope.streams.size());
   for (const Interval& part : parts) {
@@ -352,7 +356,6 @@ bool Push::SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, 
     for (const Interval& fresh : to.awaited.Outside(part)) to.lead.Sent(BytesOf(fresh), scope.now);
     to.awaited.Add(part);
   }
-  unacked_bytes_ += bytes;
   to.unacked_bytes += bytes;
   scope.streams.Charge(*stream, bytes, scope.now);
   scope.actions.push_back(FrameOf(parts, *stream, lane, round));

@@ -4,15 +4,16 @@
 // aggregator and the loss of a stream change that.
 //
 // Pushed chunks are numbered in the order in which they are to be sent: tensors in the order of
-// their push, chunks in order inside. Each shard gets frames of its own chunks and has an equal
-// part of the window, so one that is slow or cannot be reached holds up no chunk of another. Each
-// chunk is in exactly one of these states:
+// their push, chunks in order inside. Each shard gets frames of its own chunks and has a window of
+// its own, so one that is slow or cannot be reached holds up no chunk of another. Each chunk is in
+// exactly one of these states:
 //
 //   state     leaves it when                           goes to
 //   --------  ---------------------------------------  ---------------------------------
 //   waiting   the tensor has its index, and the chunk  ready, or held (pull mode)
 //             can be sent
-//   ready     a frame takes it, the window has room    unacked, charged to a stream of the shard
+//   ready     a frame takes it, the window of its      unacked, charged to a stream of the shard
+//             shard has room
 //   held      pull mode: the aggregator wants it       ready
 //   unacked   acknowledged                             done
 //             refused, or its stream is lost           ready, or held
@@ -58,10 +59,10 @@ class Push {
   // only the chunks that the next session acknowledges. Pull mode ends until the aggregator
   // requests it again.
   void EndSession();
-  void SetWindow(uint64_t window) {
-    window_ = window;
-    widest_ = std::max(widest_, window);
-  }
+  // That of every shard.
+  void SetWindow(uint64_t window);
+  // That of one shard.
+  void SetWindow(ShardId shard, uint64_t window);
   // The lane's chunks are held by other shards from now on. What is in flight stays that.
   void Place(const LaneId& lane);
   void Acknowledge(const LaneId& lane, const ChunkRange& range, Streams& streams);
@@ -99,7 +100,11 @@ class Push {
   }
 
   uint64_t window() const { return window_; }
-  uint64_t unacked_bytes() const { return unacked_bytes_; }
+  uint64_t unacked_bytes() const;
+  uint64_t unacked_bytes(ShardId shard) const {
+    const auto it = by_shard_.find(shard);
+    return it == by_shard_.end() ? 0 : it->second.unacked_bytes;
+  }
   bool pull() const { return pull_; }
   uint64_t chunks() const { return chunks_; }
   uint64_t bytes() const { return bytes_; }
@@ -120,8 +125,8 @@ class Push {
 
   auto Fields() const {
     return std::tie(tensors_, order_, by_index_, waiting_, growing_, by_shard_, held_, unsent_,
-                    unacked_, wanted_, pull_, window_, widest_, resume_at_, unacked_bytes_, chunks_,
-                    bytes_, digest_);
+                    unacked_, wanted_, pull_, window_, widest_, resume_at_, chunks_, bytes_,
+                    digest_);
   }
 
  private:
@@ -129,9 +134,10 @@ class Push {
   struct ToShard {
     IntervalSet ready;
     uint64_t unacked_bytes = 0;
-    IntervalSet awaited;  // Chunks that were sent, whose results are not here,
-    Lead lead;            // and what follows from their number.
-    auto Fields() const { return std::tie(ready, unacked_bytes, awaited, lead); }
+    std::optional<uint64_t> window;  // Absent: that of every shard.
+    IntervalSet awaited;             // Chunks that were sent, whose results are not here,
+    Lead lead;                       // and what follows from their number.
+    auto Fields() const { return std::tie(ready, unacked_bytes, window, awaited, lead); }
   };
 
   // The numbers of the range's chunks; nothing when its tensor was not pushed.
@@ -145,11 +151,8 @@ class Push {
   // Whether the frame has room for the chunk that follows it, which cannot be sent yet.
   bool CanGrow(const Scope& scope, const LaneId& lane, ShardId shard,
                const std::vector<Interval>& frame, uint64_t bytes) const;
-  // Whether so many more bytes for the shard are within the window.
-  bool HasRoom(const Scope& scope, const LaneId& lane, const ToShard& to, uint64_t bytes) const;
   // Whether so many more bytes for the shard may be sent ahead of its results. If not, notes when.
-  bool MayLead(const Scope& scope, const LaneId& lane, ShardId shard, const ToShard& to,
-               uint64_t bytes);
+  bool MayLead(const Scope& scope, ShardId shard, const ToShard& to, uint64_t bytes);
   // Sends the next frame of a shard, if it may be sent.
   bool SendFrame(const Scope& scope, const LaneId& lane, RoundNumber round, ShardId shard,
                  ToShard& to);
@@ -179,10 +182,9 @@ class Push {
   std::vector<IntervalSet> unacked_;  // By stream.
   IntervalSet wanted_;                // Pull mode: by flat number of the layout.
   bool pull_ = false;
-  uint64_t window_ = 0;
+  uint64_t window_ = 0;  // Of each shard that has none of its own.
   uint64_t widest_ = 0;  // The largest window so far.
   absl::Time resume_at_ = absl::InfiniteFuture();
-  uint64_t unacked_bytes_ = 0;
   uint64_t chunks_ = 0;
   uint64_t bytes_ = 0;
   Digest digest_ = 0;

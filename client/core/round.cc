@@ -29,7 +29,11 @@ void Round::SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor
 }
 
 void Round::OnCredit(const Scope& scope, const LaneId& lane, const Credit& credit) {
-  push_.SetWindow(credit.window);
+  if (!credit.shard.has_value()) {
+    push_.SetWindow(credit.window);
+  } else if (scope.streams.Has(*credit.shard)) {
+    push_.SetWindow(*credit.shard, credit.window);
+  }
   for (const ChunkRange& range : credit.acked) {
     push_.Acknowledge(lane, range, scope.streams);
   }

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "client/core/link.h"
 #include "protocol/placement.h"
@@ -92,7 +94,7 @@ class ShardStreams {
   // Returns how often in a row the stream was lost, itself included; one that stayed up for
   // `stable` starts a new row.
   uint32_t Down(uint32_t stream, absl::Time now, absl::Duration stable, const std::string& reason) {
-    why_down_ = reason;
+    why_down_ = WithoutName(reason);
     Stream& down = streams_[stream];
     if (down.up && now - down.up_since >= stable) down.failures = 0;
     down.up = false;
@@ -138,6 +140,14 @@ class ShardStreams {
   }
 
  private:
+  // The reason, where it begins with the shard, with "it" instead, because what it is a part of has
+  // named the shard.
+  std::string WithoutName(absl::string_view reason) const {
+    const bool named = shard_.shard != kCoordinatorShard &&
+                       absl::ConsumePrefix(&reason, absl::StrCat(Describe(), " "));
+    return absl::StrCat(named ? "it " : "", reason);
+  }
+
   struct Stream {
     bool up = false;
     uint64_t unacked = 0;

@@ -229,12 +229,15 @@ void Encode(const Credit& in, v1::Credit* out) {
   out->set_window(in.window);
   for (const ChunkRange& range : in.acked) Encode(range, out->add_acked());
   for (const ChunkRange& range : in.refused) Encode(range, out->add_refused());
+  if (in.shard.has_value()) out->set_shard(*in.shard);
 }
 
 Credit Decode(const v1::Credit& in, Checker& checker) {
-  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
-          in.window(), DecodeList("acked", in.acked(), checker),
-          DecodeList("refused", in.refused(), checker)};
+  Credit out{DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
+             in.window(), DecodeList("acked", in.acked(), checker),
+             DecodeList("refused", in.refused(), checker)};
+  if (in.has_shard()) out.shard = in.shard();
+  return out;
 }
 
 void Encode(const Pull& in, v1::Pull* out) {

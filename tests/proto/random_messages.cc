@@ -479,6 +479,7 @@ void RandomMessages::Fill(MembershipChanged* out) {
 
 void RandomMessages::Fill(Credit* out) {
   *out = {Lane(), Round(), Number(), List<ChunkRange>(), List<ChunkRange>()};
+  if (Coin()) out->shard = static_cast<ShardId>(Number());
 }
 
 void RandomMessages::Fill(Pull* out) {

@@ -176,7 +176,7 @@ TEST(Placement, TheFirstShardMayHoldNothingUntilItIsTheOnlyOne) {
   Layout layout = LayoutOf({100 * kChunkBytes, 4, 60 * kChunkBytes});
   Placement placement = PlacementOn({0, 1, 2}, {0});
   const Shares shares = SharesOf(placement, layout);
-  EXPECT_EQ(shares.left(), 2u);
+  EXPECT_EQ(shares.Left().size(), 2u);
   EXPECT_EQ(shares.First(), 1u);
   const std::map<ShardId, uint64_t> bytes = BytesOf(shares, layout);
   EXPECT_EQ(bytes.count(0), 0u);

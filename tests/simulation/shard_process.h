@@ -111,6 +111,7 @@ class ShardProcess {
   void SendUp(FromShard what);
   void CarryOut(aggregator::Action& action, const Shell::Arrived& arrived);
   void Require(const absl::Status& status);
+  void CheckBytes();
   void SendOn(aggregator::StreamId stream, const Frame& frame);
   void Started(Reduction reduction);
   void Forget();

@@ -36,7 +36,7 @@ struct Sent {
   Sent() {
     layout.Append({"large", DType::kU8, {kChunkBytes + 1}});
     layout.Append({"small", DType::kU8, {1}});
-    contribution.Grow(layout);
+    contribution.Grow(layout, BytesFrom(layout, Shares(), 0));
   }
   Commit CommitOf(std::vector<TensorIndex> tensors) const {
     Commit commit;
@@ -56,33 +56,34 @@ struct Sent {
 
 TEST(ContributionTest, CountsWhatIsMissingAndWhatIsParked) {
   Sent sent;
-  EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 2);
-  sent.contribution.OnChunk(0, kChunkBytes, 11);
-  EXPECT_EQ(sent.contribution.parked(), kChunkBytes);
-  EXPECT_TRUE(sent.contribution.OnSkip(sent.layout, 1));
-  EXPECT_FALSE(sent.contribution.OnSkip(sent.layout, 1)) << "it is skipped already";
-  EXPECT_EQ(sent.contribution.missing(), 1u);
-  sent.contribution.OnChunk(1, 1, 5);
-  EXPECT_EQ(sent.contribution.missing(), 0u);
+  EXPECT_EQ(sent.contribution.missing().total(), kChunkBytes + 2);
+  sent.contribution.OnChunk(0, kChunkBytes, 11, kCoordinatorShard);
+  EXPECT_EQ(sent.contribution.parked().total(), kChunkBytes);
+  EXPECT_TRUE(sent.contribution.OnSkip(sent.layout, Shares(), 1));
+  EXPECT_FALSE(sent.contribution.OnSkip(sent.layout, Shares(), 1)) << "it is skipped already";
+  EXPECT_EQ(sent.contribution.missing().total(), 1u);
+  sent.contribution.OnChunk(1, 1, 5, kCoordinatorShard);
+  EXPECT_EQ(sent.contribution.missing().total(), 0u);
   EXPECT_EQ(sent.contribution.digest(), 16u);
-  sent.contribution.NoteReduced(0, kChunkBytes);
-  EXPECT_EQ(sent.contribution.parked(), 1u);
+  sent.contribution.NoteReduced(0, kChunkBytes, kCoordinatorShard);
+  EXPECT_EQ(sent.contribution.parked().total(), 1u);
   // Only the second chunk is still parked.
-  EXPECT_TRUE(sent.contribution.TakeBack(0, kChunkBytes, false));
-  EXPECT_TRUE(sent.contribution.TakeBack(1, 1, true));
-  EXPECT_FALSE(sent.contribution.TakeBack(1, 1, true)) << "it was taken back already";
-  EXPECT_EQ(sent.contribution.parked(), 0u);
-  EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 1);
+  EXPECT_TRUE(sent.contribution.TakeBack(0, kChunkBytes, kCoordinatorShard, false));
+  EXPECT_TRUE(sent.contribution.TakeBack(1, 1, kCoordinatorShard, true));
+  EXPECT_FALSE(sent.contribution.TakeBack(1, 1, kCoordinatorShard, true))
+      << "it was taken back already";
+  EXPECT_EQ(sent.contribution.parked().total(), 0u);
+  EXPECT_EQ(sent.contribution.missing().total(), kChunkBytes + 1);
   EXPECT_EQ(sent.contribution.digest(), 0u);
   EXPECT_TRUE(sent.contribution.Knows(0)) << "its digest shows whether other bytes arrive";
 }
 
 TEST(ContributionTest, GrowsByWhatIsNew) {
   Sent sent;
-  sent.contribution.OnChunk(2, 1, 7);
+  sent.contribution.OnChunk(2, 1, 7, kCoordinatorShard);
   sent.layout.Append({"late", DType::kU8, {3}});
-  sent.contribution.Grow(sent.layout);
-  EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 1 + 3);
+  sent.contribution.Grow(sent.layout, BytesFrom(sent.layout, Shares(), 2));
+  EXPECT_EQ(sent.contribution.missing().total(), kChunkBytes + 1 + 3);
   EXPECT_TRUE(sent.contribution.Has(2));
   EXPECT_FALSE(sent.contribution.Has(3));
 }
@@ -93,10 +94,10 @@ TEST(ContributionTest, ACommitIsComparedWithWhatWasSent) {
             "comes without a begin");
   sent.contribution.Apply(ContributionInput::kBegin);
   EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0})), "");
-  sent.contribution.OnChunk(2, 1, 7);
+  sent.contribution.OnChunk(2, 1, 7, kCoordinatorShard);
   EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0})),
             "leaves out a tensor that it pushed");
-  sent.contribution.OnSkip(sent.layout, 0);
+  sent.contribution.OnSkip(sent.layout, Shares(), 0);
   EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0, 1})),
             "claims a tensor that it skipped");
   Commit commit = sent.CommitOf({1});
@@ -112,14 +113,14 @@ TEST(ContributionTest, ACommitIsComparedWithWhatWasSent) {
 TEST(ContributionTest, OneThatNoLongerCountsKeepsNoChunks) {
   Sent sent;
   EXPECT_TRUE(sent.contribution.Apply(ContributionInput::kBegin));
-  sent.contribution.OnChunk(2, 1, 7);
+  sent.contribution.OnChunk(2, 1, 7, kCoordinatorShard);
   EXPECT_FALSE(sent.contribution.Apply(ContributionInput::kComplete)) << "it has no commit";
   EXPECT_TRUE(sent.contribution.Has(2));
   EXPECT_TRUE(sent.contribution.Apply(ContributionInput::kWithdraw));
   EXPECT_FALSE(sent.contribution.counts());
   EXPECT_FALSE(sent.contribution.begun());
   EXPECT_FALSE(sent.contribution.Has(2));
-  EXPECT_EQ(sent.contribution.parked(), 0u);
+  EXPECT_EQ(sent.contribution.parked().total(), 0u);
 }
 
 TEST(ChooseSpecTest, TakesTheMostCommonUnlessTheLanesLastIsAskedFor) {

@@ -872,7 +872,9 @@ void Cluster::CheckInvariants() {
       if (!lane.round.has_value()) continue;
       EXPECT_LE(lane.round->held.bytes(), lane.memory.result_window);
       for (const RoundMember& member : lane.round->members()) {
-        EXPECT_LE(member.contribution.parked(), lane.memory.window) << member.id;
+        for (const auto& [shard, bytes] : member.contribution.parked()) {
+          EXPECT_LE(bytes, lane.memory.window) << member.id << " at shard " << shard;
+        }
       }
     }
   }

@@ -288,8 +288,10 @@ class Peers {
         if (!lane.round.has_value()) continue;
         ASSERT_LE(lane.round->held.bytes(), lane.memory.result_window);
         for (const RoundMember& member : lane.round->members()) {
-          ASSERT_LE(member.contribution.parked(), lane.memory.window);
-          ASSERT_LE(member.contribution.missing(), lane.layout.bytes());
+          for (const auto& [shard, bytes] : member.contribution.parked()) {
+            ASSERT_LE(bytes, lane.memory.window) << shard;
+          }
+          ASSERT_LE(member.contribution.missing().total(), lane.layout.bytes());
         }
       }
     }

@@ -32,7 +32,7 @@ void Open(Lane& lane, const Config& config, std::vector<Action>& actions) {
   member.slot = slot;
   member.id = "a";
   lane.round.emplace(lane.next, Ballot{1, 1}, std::vector<RoundMember>{member}, lane.layout,
-                     kLastUsed);
+                     lane.shares, kLastUsed);
   const JobContext job{
       1, *name, workers, *membership, *lanes, true, LossPolicy::kShrink, LatePolicy::kWait};
   const RoundScope scope{kLastUsed, config, actions, job, 0, lane, false};

@@ -41,7 +41,7 @@ class RoundParts : public testing::Test {
   RoundParts() {
     layout.Append({"large", DType::kU8, {2 * kChunkBytes + 1}});
     layout.Append({"small", DType::kU8, {1}});
-    for (RoundMember& member : roster) member.Grow(layout);
+    for (RoundMember& member : roster) member.Grow(layout, BytesFrom(layout, Shares(), 0));
   }
 
   void Begin(Slot slot, ReduceOp op, uint64_t samples = 1) {
@@ -105,8 +105,8 @@ TEST_F(RoundParts, AWorkerThatComesBackIsInTheListTwice) {
 }
 
 TEST_F(RoundParts, SkippersAreFoundByTheirPositionAmongTheContributors) {
-  roster.At(0).contribution.OnSkip(layout, kSmall);
-  roster.At(2).contribution.OnSkip(layout, kSmall);
+  roster.At(0).contribution.OnSkip(layout, Shares(), kSmall);
+  roster.At(2).contribution.OnSkip(layout, Shares(), kSmall);
   EXPECT_THAT(roster.SkippersOf(kSmall), ElementsAre(0u, 2u));
   roster.Apply(roster.At(1), ContributionInput::kWithdraw);
   EXPECT_THAT(roster.SkippersOf(kSmall), ElementsAre(0u, 1u));
@@ -152,7 +152,7 @@ TEST_F(RoundParts, AWeightedAverageIsDividedByTheWeightsOfThoseWhoPush) {
   Agreement agreement;
   agreement.Make(roster, std::nullopt);
   EXPECT_EQ(agreement.Divisor(roster), 60u);
-  roster.At(1).contribution.OnSkip(layout, kSmall);
+  roster.At(1).contribution.OnSkip(layout, Shares(), kSmall);
   EXPECT_EQ(agreement.DivisorOf(roster, kSmall, 1, 60), 40u);
 }
 
@@ -171,23 +171,24 @@ TEST_F(RoundParts, AMemberWithoutRoomForItsNextFrameWaits) {
   RoundMember& a = roster.At(0);
   flow.Review(memory, At(1), roster, a);
   EXPECT_EQ(roster.free(), 3u);
-  EXPECT_EQ(FlowControl::Window(memory, a), 2 * kChunkBytes);
-  a.contribution.OnChunk(0, kChunkBytes, 1);
-  a.contribution.OnChunk(1, kChunkBytes, 1);
+  EXPECT_EQ(FlowControl::Window(memory, a, kCoordinatorShard), 2 * kChunkBytes);
+  a.contribution.OnChunk(0, kChunkBytes, 1, kCoordinatorShard);
+  a.contribution.OnChunk(1, kChunkBytes, 1, kCoordinatorShard);
   flow.Review(memory, At(2), roster, a);
   EXPECT_EQ(roster.waiting(), 1u);
   EXPECT_TRUE(FlowControl::LacksRoom(a));
   EXPECT_EQ(flow.wait_since(), At(2));
   EXPECT_EQ(flow.stalls(), 1u);
-  EXPECT_EQ(FlowControl::News(memory, a, false), std::nullopt);
-  a.contribution.NoteReduced(0, kChunkBytes);
+  EXPECT_EQ(FlowControl::News(memory, a, kCoordinatorShard, false), std::nullopt);
+  a.contribution.NoteReduced(0, kChunkBytes, kCoordinatorShard);
   flow.Review(memory, At(3), roster, a);
   EXPECT_EQ(roster.waiting(), 0u);
   EXPECT_EQ(a.room.free_since, At(3));
   EXPECT_EQ(flow.wait_since(), absl::InfiniteFuture());
-  EXPECT_EQ(FlowControl::News(memory, a, false), kChunkBytes);
-  a.room.sent = kChunkBytes;
-  EXPECT_EQ(FlowControl::News(memory, a, false), std::nullopt) << "it knows this window";
+  EXPECT_EQ(FlowControl::News(memory, a, kCoordinatorShard, false), kChunkBytes);
+  a.room.sent.Set(kCoordinatorShard, kChunkBytes);
+  EXPECT_EQ(FlowControl::News(memory, a, kCoordinatorShard, false), std::nullopt)
+      << "it knows this window";
 }
 
 TEST_F(RoundParts, ALostMemberNeitherAddsNorWaits) {

@@ -430,9 +430,12 @@ TEST(Shards, InPullModeALossTakesBackWhatWasRequestedBeyondTheFront) {
   for (TestWorker* worker : {&t.a, &t.b}) {
     for (uint32_t chunk = 0; chunk < 8; ++chunk) worker->lane().pushed.insert({0, chunk});
   }
-  // Both begin at other ends, so the round enters pull mode; then its first four chunks follow.
-  for (const uint32_t chunk : {0u, 1u}) t.a.SendFrame(1, {0, chunk, 1});
-  for (const uint32_t chunk : {7u, 6u}) t.b.SendFrame(1, {0, chunk, 1});
+  // Both begin at other ends of each shard, so the round enters pull mode; then its first four
+  // chunks follow.
+  for (const uint32_t chunk : {0u, 1u, 4u, 5u}) t.a.SendFrame(1, {0, chunk, 1});
+  for (const uint32_t chunk : {7u, 6u, 3u}) t.b.SendFrame(1, {0, chunk, 1});
+  ASSERT_EQ(t.Notes(NoteKind::kPullMode), 0u) << "b still has room at the first shard";
+  t.b.SendFrame(1, {0, 2, 1});
   ASSERT_EQ(t.Notes(NoteKind::kPullMode), 1u);
   for (const uint32_t chunk : {0u, 1u}) t.b.SendFrame(1, {0, chunk, 1});
   for (uint32_t chunk = 2; chunk < 6; ++chunk) {
@@ -443,6 +446,99 @@ TEST(Shards, InPullModeALossTakesBackWhatWasRequestedBeyondTheFront) {
   EXPECT_THAT(t.a.Last<Credit>().refused, ElementsAre(ChunkRange{0, 4, 2})) << "the front";
   EXPECT_THAT(t.a.Last<Pull>().discarded, ElementsAre(ChunkRange{0, 6, 2}))
       << "they are on their way";
+}
+
+// ---- windows
+
+struct NarrowShards : Sharded {
+  // Frames of one chunk, and so many of them in a window.
+  static Config Narrow(uint64_t chunks) {
+    Config config = Spread();
+    config.frame_bytes = kChunkBytes;
+    config.window_bytes = chunks * kChunkBytes;
+    return config;
+  }
+  explicit NarrowShards(uint64_t chunks = 2) : Sharded(kFeaturePlacement, Narrow(chunks)) {
+    a.repushes = b.repushes = false;
+    Begin();
+    for (TestWorker* worker : {&a, &b}) {
+      for (uint32_t chunk = 0; chunk < 8; ++chunk) worker->lane().pushed.insert({0, chunk});
+    }
+  }
+  static void Send(TestWorker& worker, const std::vector<uint32_t>& chunks) {
+    for (const uint32_t chunk : chunks) worker.SendFrame(1, {0, chunk, 1});
+  }
+};
+
+TEST(Shards, EachHasAWindowOfItsOwn) {
+  NarrowShards t;
+  t.Send(t.a, {0, 1});
+  EXPECT_EQ(t.a.Last<Credit>().window, 0u);
+  EXPECT_EQ(t.a.Last<Credit>().shard, kCoordinatorShard);
+  t.Send(t.a, {4});
+  EXPECT_EQ(t.a.Last<Credit>().acked, (std::vector<ChunkRange>{{0, 4, 1}}));
+  EXPECT_EQ(t.a.Last<Credit>().window, kChunkBytes);
+  EXPECT_EQ(t.a.Last<Credit>().shard, t.one);
+  t.Send(t.a, {2});
+  EXPECT_EQ(t.a.Last<Credit>().refused, (std::vector<ChunkRange>{{0, 2, 1}}))
+      << "its window is full";
+  EXPECT_EQ(t.round()->WithoutCredit(), 0u);
+  t.Send(t.a, {5});
+  EXPECT_EQ(t.round()->WithoutCredit(), 1u) << "no shard has room for more";
+  t.Send(t.b, {4});
+  EXPECT_EQ(t.a.Last<Credit>().window, kChunkBytes);
+  EXPECT_EQ(t.a.Last<Credit>().shard, t.one) << "where the chunk is reduced";
+  EXPECT_EQ(t.round()->WithoutCredit(), 0u);
+}
+
+TEST(Shards, AMessageWithOneWindowHasTheLeastAndCreditsFollowForTheOthers) {
+  NarrowShards t;
+  t.Send(t.a, {0, 1, 4});
+  t.a.Cut();
+  t.a.Connect();
+  ASSERT_EQ(t.a.Last<Welcome>().open.size(), 1u);
+  EXPECT_EQ(t.a.Last<Welcome>().open[0].window, 0u);
+  const auto credits = t.a.All<Credit>();
+  ASSERT_FALSE(credits.empty());
+  EXPECT_EQ(credits.back().shard, t.one);
+  EXPECT_EQ(credits.back().window, kChunkBytes);
+}
+
+TEST(Shards, WhatALostOneHadParkedFillsNoWindowAnyMore) {
+  NarrowShards t;
+  t.Send(t.a, {0, 1, 4, 5});
+  ASSERT_EQ(t.round()->WithoutCredit(), 1u);
+  t.LoseShard(t.one);
+  const Contribution& left = t.round()->members()[0].contribution;
+  EXPECT_EQ(left.parked().total(), 2 * kChunkBytes);
+  EXPECT_EQ(left.parked().At(t.one) + left.missing().At(t.one), 0u);
+  EXPECT_EQ(left.missing().At(kCoordinatorShard), 6 * kChunkBytes);
+  EXPECT_EQ(t.round()->WithoutCredit(), 1u) << "the window of the shard that is left is full";
+  EXPECT_EQ(t.a.Last<Credit>().shard, std::nullopt) << "there is one shard";
+  EXPECT_EQ(t.a.Last<Credit>().window, 0u);
+  t.Send(t.b, {0, 1, 2, 3});
+  t.Send(t.a, {2, 3, 4, 5});
+  t.Send(t.b, {4, 5, 6, 7});
+  t.Send(t.a, {6, 7});
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Commit();
+  t.ExpectSumOfBoth();
+}
+
+// A window that had enough room for the rest at a shard is too small once another one's is added.
+TEST(Shards, AWorkerHearsOfItsRoomForWhatALostOneLeavesToAnother) {
+  Config config = NarrowShards::Narrow(2);
+  config.frame_bytes = 2 * kChunkBytes;
+  Sharded t(kFeaturePlacement, config);
+  t.Begin();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Push(0, 0, 2);
+  t.a.Push(0, 2, 1);
+  const auto blocked = [&] { return t.round()->members()[0].room.blocked; };
+  ASSERT_FALSE(blocked()) << "it lacks one chunk there, for which there is room";
+  t.LoseShard(t.one);
+  EXPECT_TRUE(blocked()) << "now it lacks five";
+  t.b.Push(0, 2, 1);
+  EXPECT_FALSE(blocked());
+  EXPECT_EQ(t.a.Last<Credit>().window, 2 * kChunkBytes);
 }
 
 TEST(Shards, AFrameAtAnotherShardIsRefused) {

@@ -288,33 +288,48 @@ TEST(Shards, AShardWithoutAStreamHoldsUpOnlyItsOwnChunks) {
   EXPECT_TRUE(up.HasSent<Commit>());
 }
 
-TEST(Shards, EachHasAnEqualPartOfTheWindowSoThatASlowOneHoldsUpNoOther) {
+// What a credit for one shard says.
+Credit CreditAt(ShardId shard, uint64_t window, Chunks acked = {}, Chunks refused = {}) {
+  return Credit{kLane, 1, window, std::move(acked), std::move(refused), shard};
+}
+
+TEST(Shards, EachHasAWindowOfItsOwnSoThatASlowOneHoldsUpNoOther) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
-  worker.Receive(Credit{kLane, 1, 6 * kChunkBytes, {}, {}});
+  worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {}, {}});
   EXPECT_EQ(
       ByShard(worker, worker.PushOne(kBig)),
       (std::map<ShardId, Chunks>{{0, {{kBig, 0, 2}}}, {1, {{kBig, 4, 2}}}, {2, {{kBig, 8, 2}}}}));
-  const auto acked = [&](const ChunkRange& range) {
-    return ByShard(worker, worker.Receive(Credit{kLane, 1, 6 * kChunkBytes, {range}, {}}));
+  const auto acked = [&](ShardId shard, const ChunkRange& range) {
+    return ByShard(worker, worker.Receive(CreditAt(shard, 2 * kChunkBytes, {range})));
   };
-  EXPECT_EQ(acked({kBig, 8, 2}), (std::map<ShardId, Chunks>{{2, {{kBig, 10, 2}}}}));
-  EXPECT_EQ(acked({kBig, 0, 2}), (std::map<ShardId, Chunks>{{0, {{kBig, 2, 2}}}}));
-  EXPECT_THAT(acked({kBig, 2, 2}), IsEmpty()) << "the rest is the slow one's, and has its part";
-  EXPECT_EQ(acked({kBig, 4, 2}), (std::map<ShardId, Chunks>{{1, {{kBig, 6, 2}}}}));
+  EXPECT_EQ(acked(2, {kBig, 8, 2}), (std::map<ShardId, Chunks>{{2, {{kBig, 10, 2}}}}));
+  EXPECT_EQ(acked(0, {kBig, 0, 2}), (std::map<ShardId, Chunks>{{0, {{kBig, 2, 2}}}}));
+  EXPECT_THAT(acked(0, {kBig, 2, 2}), IsEmpty())
+      << "the rest is the slow one's, whose window is full";
+  EXPECT_EQ(acked(1, {kBig, 4, 2}), (std::map<ShardId, Chunks>{{1, {{kBig, 6, 2}}}}));
 }
 
-TEST(Shards, TogetherTheyHaveNoMoreThanTheWindow) {
+TEST(Shards, AWindowIsThatOfTheShardThatItNamesOrOfAll) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
-  worker.Receive(Credit{kLane, 1, 3 * kChunkBytes, {}, {}});
-  Chunks frames = Ranges(worker.PushOne(kBig));
-  for (size_t at = 0; at < 6; ++at) {
-    ASSERT_EQ(frames.size(), at + 1) << "one at a time";
-    for (const ChunkRange& next :
-         Ranges(worker.Receive(Credit{kLane, 1, 3 * kChunkBytes, {frames[at]}, {}}))) {
-      frames.push_back(next);
-    }
-  }
-  EXPECT_EQ(frames.size(), 6u);
+  worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {}, {}});
+  worker.Receive(CreditAt(1, 0));
+  worker.Receive(CreditAt(9, 0));  // It is unknown.
+  EXPECT_EQ(ByShard(worker, worker.PushOne(kBig)),
+            (std::map<ShardId, Chunks>{{0, {{kBig, 0, 2}}}, {2, {{kBig, 8, 2}}}}));
+  EXPECT_EQ(ByShard(worker, worker.Receive(CreditAt(1, 4 * kChunkBytes))),
+            (std::map<ShardId, Chunks>{{1, {{kBig, 4, 2}, {kBig, 6, 2}}}}));
+  EXPECT_EQ(ByShard(worker, worker.Receive(Credit{kLane, 1, 4 * kChunkBytes, {}, {}})),
+            (std::map<ShardId, Chunks>{{0, {{kBig, 2, 2}}}, {2, {{kBig, 10, 2}}}}));
+}
+
+TEST(Shards, AFullWindowOfOneCutsNoFrameOfAnother) {
+  Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
+  worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {}, {}});
+  worker.Receive(CreditAt(1, kChunkBytes));
+  EXPECT_EQ(
+      ByShard(worker, worker.PushOne(kBig)),
+      (std::map<ShardId, Chunks>{{0, {{kBig, 0, 2}}}, {1, {{kBig, 4, 1}}}, {2, {{kBig, 8, 2}}}}))
+      << "nothing else could open the window";
 }
 
 TEST(Shards, EachShardHasALinkOfItsOwnAndAllShareTheWorkersCable) {
@@ -407,14 +422,15 @@ TEST(Shards, WhatWaitsForALostShardGoesToTheOthers) {
             (std::map<ShardId, Chunks>{{0, {{kBig, 4, 2}}}, {2, {{kBig, 6, 2}}}}));
 }
 
-TEST(Shards, WhenOneIsLostTheOthersShareTheWindow) {
+TEST(Shards, WhenOneIsLostTheOthersKeepTheirWindows) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
-  worker.Receive(Credit{kLane, 1, 6 * kChunkBytes, {}, {}});
+  worker.Receive(Credit{kLane, 1, 2 * kChunkBytes, {}, {}});
   worker.PushOne(kBig);
   EXPECT_THAT(Ranges(worker.Receive(PlacedOn(1, {0, 1, 2}, {1}))), IsEmpty())
-      << "half of it is three chunks, and two are on their way to each";
-  const Actions acked = worker.Receive(Credit{kLane, 1, 6 * kChunkBytes, {{kBig, 0, 2}}, {}});
-  EXPECT_EQ(ByShard(worker, acked), (std::map<ShardId, Chunks>{{0, {{kBig, 2, 2}}}}));
+      << "two chunks are on their way to each";
+  EXPECT_EQ(ByShard(worker, worker.Receive(CreditAt(0, 4 * kChunkBytes, {{kBig, 0, 2}}))),
+            (std::map<ShardId, Chunks>{{0, {{kBig, 2, 2}, {kBig, 4, 2}}}}))
+      << "two of the lost one's are among them";
 }
 
 TEST(Shards, ACallThatIsPostponedIsPlacedAsTheNextRound) {
@@ -487,6 +503,16 @@ TEST(Shards, OneThatCannotBeReachedIsReportedOnceAndAgainWhenItCan) {
   EXPECT_FALSE(worker.Do(StreamUp{3}).HasSent<ShardUnreachable>());
 }
 
+TEST(Shards, AReasonThatNamesTheShardNamesItOnce) {
+  Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
+  const std::string reason = "shard s-1 at host-1:29700 cannot be reached (refused)";
+  for (const uint32_t stream : {2, 2}) worker.Do(StreamDown{stream, reason});
+  const auto report = worker.Do(StreamDown{3, reason}).OneSent<ShardUnreachable>();
+  EXPECT_EQ(report.why, "it cannot be reached (refused)");
+  EXPECT_EQ(worker.client.session().streams().OutOfReach()->Trouble(),
+            "no data stream to shard s-1 at host-1:29700 is open: it cannot be reached (refused)");
+}
+
 TEST(Shards, ANewSessionReportsItAgain) {
   Harness worker = BegunOn(PlacedOn(1, {0, 1, 2}));
   const auto fail = [&] {
@@ -539,7 +565,7 @@ class AnyOrder {
 
   // Pushes in parts, while things happen; then lets all arrive. Returns how many chunks were sent.
   uint32_t Run() {
-    Take(worker_.Receive(Credit{kLane, 1, window_, {}, {}}));
+    Take(worker_.Receive(Credit{kLane, 1, 12 * kChunkBytes, {}, {}}));
     Take(worker_.Do(PushTensor{0, kBig, 0, std::nullopt, 1}));
     Take(worker_.PushOne(kSmall));
     for (uint32_t chunks = 2; chunks <= 12; ++chunks) {
@@ -587,7 +613,10 @@ class AnyOrder {
       }
       frames_.push_back({send->stream, ranges});
     }
-    EXPECT_LE(worker_.lane().round->push().unacked_bytes(), window_);
+    for (const auto& [shard, window] : windows_) EXPECT_LE(InFlight(shard), window) << shard;
+  }
+  uint64_t InFlight(ShardId shard) const {
+    return worker_.lane().round->push().unacked_bytes(shard);
   }
   void Drop(uint32_t stream) {
     up_.erase(stream);
@@ -606,14 +635,15 @@ class AnyOrder {
     const size_t at = Pick(static_cast<uint32_t>(frames_.size()));
     const Frame frame = frames_[at];
     frames_.erase(frames_.begin() + static_cast<int64_t>(at));
+    const ShardId shard = worker_.client.session().streams().ShardOf(frame.stream);
     if (may_refuse && Pick(4) == 0) {
-      Take(worker_.Receive(Credit{kLane, 1, window_, {}, frame.ranges}));
+      Take(worker_.Receive(CreditAt(shard, windows_.at(shard), {}, frame.ranges)));
       return;
     }
     for (const ChunkRange& range : frame.ranges) {
       for (uint32_t i = 0; i < range.count; ++i) held_.insert({range.tensor, range.first + i});
     }
-    Take(worker_.Receive(Credit{kLane, 1, window_, frame.ranges, {}}));
+    Take(worker_.Receive(CreditAt(shard, windows_.at(shard), frame.ranges)));
   }
   void LoseShard() {
     if (placement_.lost.size() + 1 == placement_.shards.size()) return;
@@ -635,7 +665,8 @@ class AnyOrder {
       frames_.erase(frames_.begin() + static_cast<int64_t>(i));
     }
     Take(worker_.Receive(placement_));
-    Take(worker_.Receive(Credit{kLane, 1, window_, {}, gone}));
+    const ShardId first = Where().First();
+    Take(worker_.Receive(CreditAt(first, windows_.at(first), {}, gone)));
   }
   void Happen() {
     switch (Pick(8)) {
@@ -647,10 +678,13 @@ class AnyOrder {
         Drop(stream);
         return Take(worker_.Do(StreamDown{stream, "reset"}));
       }
-      case 2:
-        window_ = (1 + Pick(9)) * kChunkBytes;
-        if (worker_.lane().round->push().unacked_bytes() > window_) window_ = 12 * kChunkBytes;
-        return Take(worker_.Receive(Credit{kLane, 1, window_, {}, {}}));
+      case 2: {
+        const ShardId shard = Pick(4);
+        uint64_t& window = windows_.at(shard);
+        window = (1 + Pick(6)) * kChunkBytes;
+        if (InFlight(shard) > window) window = 12 * kChunkBytes;
+        return Take(worker_.Receive(CreditAt(shard, window)));
+      }
       case 3:
         return opening_.empty() ? void() : Open();
       default:
@@ -661,7 +695,8 @@ class AnyOrder {
   std::mt19937_64 random_;
   Placement placement_ = PlacedOn(1, {0, 1, 2, 3});
   Harness worker_;
-  uint64_t window_ = 12 * kChunkBytes;
+  std::map<ShardId, uint64_t> windows_{
+      {0, 12 * kChunkBytes}, {1, 12 * kChunkBytes}, {2, 12 * kChunkBytes}, {3, 12 * kChunkBytes}};
   std::set<uint32_t> up_;
   std::set<uint32_t> opening_;
   std::vector<Frame> frames_;
