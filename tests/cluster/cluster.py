@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A cluster of one node, in namespaces of its own: real Kubernetes, on this machine alone.
+"""A cluster of one or two nodes in namespaces of their own: real Kubernetes, on this machine alone.
 
-build-kubernetes.sh makes its programs and keeps them in a cache; node.sh is the node.
+build-kubernetes.sh makes its programs and keeps them in a cache; node.sh is a node.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 Manifest = dict[str, Any]
 
@@ -56,6 +56,13 @@ def why_not() -> str:
     return ""
 
 
+# From the network of the first node to that of another.
+ADD_WIRE = ("ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire")
+ATTACH_WIRE = (
+    ("ip", "link", "set", "wire", "master", "node", "up"),
+    ("ip", "route", "add", "10.244.1.0/24", "via", "10.200.0.2"),
+)
+
 NAMESPACES = ("--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -76,37 +83,29 @@ class CannotBuild(Exception):
     """Debian's packages are unavailable, or do not compile."""
 
 
-class Cluster:
-    """Starts a cluster; close() ends it, with all that runs in it. Raises CannotBuild.
+class Node:
+    """Its processes, files and network; close() ends them."""
 
-    The node needs a while to start: await_node() before the first pod.
-    """
-
-    def __init__(self) -> None:
-        built = subprocess.run(["nice", BUILD], check=False, capture_output=True, text=True)
-        if built.returncode != 0:
-            raise CannotBuild(built.stderr[-2000:])
-        where = subprocess.run([BUILD, "--where"], check=True, capture_output=True, text=True)
-        self.programs = Path(where.stdout.strip())
+    def __init__(self, programs: Path, *first: Path) -> None:
+        """`first`: the folder of the first node of the cluster, if this is not that one."""
+        self.programs = programs
         # The control group has its name too.
         self.folder = Path(tempfile.mkdtemp(prefix="basin-cluster-"))
         self._log = (self.folder / "node.log").open("w", encoding="utf-8")
         self._unshare = subprocess.Popen(
-            ["unshare", *NAMESPACES, HERE / "node.sh", self.programs, self.folder],
-            stdin=subprocess.DEVNULL,
+            ["unshare", *NAMESPACES, HERE / "node.sh", programs, self.folder, *first],
+            stdin=subprocess.PIPE if first else subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
-        self._first = self._await_first_process()
+        # The id of its first process, as seen outside.
+        self.first = self._await_first_process()
 
-    def await_node(self) -> None:
-        """Waits until pods can run. RuntimeError with the logs if the node ends."""
-        # While the server starts, there is nothing to watch.
-        while self.run("kubectl", "get", "nodes", check=False).returncode != 0:
-            self._check_that_it_runs(0.5)
-        self.watch("nodes", lambda node: condition(node, "Ready"))
-        # A pod is refused until its namespace has this account.
-        self.watch("serviceaccounts", lambda account: account["metadata"]["name"] == "default")
+    def go_on(self) -> None:
+        """Its network is connected."""
+        assert self._unshare.stdin is not None
+        self._unshare.stdin.write(b"\n")
+        self._unshare.stdin.close()
 
     def logs(self) -> str:
         """The last lines of each part."""
@@ -130,9 +129,90 @@ class Cluster:
             self._unshare.wait(timeout=seconds)
             raise RuntimeError(f"the node has ended:\n{self.logs()}")
 
+    def inside(
+        self, *command: str | Path, stdin: IO[bytes] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command that sees the node's files too."""
+        return subprocess.run(
+            ["nsenter", f"--target={self.first}", "--mount", "--net", *map(str, command)],
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=stdin or subprocess.DEVNULL,
+        )
+
+    def import_image(self, archive: Path) -> None:
+        """Makes an image known to the node."""
+        ctr = ["/run/programs/bin/ctr", "--namespace=k8s.io", "images", "import", "-"]
+        with archive.open("rb") as content:
+            done = self.inside(*ctr, stdin=content)
+        if done.returncode != 0:
+            raise AssertionError(f"{archive.name}: {done.stdout}{done.stderr}")
+
+    def kill(self) -> None:
+        """Ends its processes, those of its pods as well."""
+        # With the first process, the kernel ends all others of its namespace, and then itself.
+        with contextlib.suppress(OSError):
+            first = os.pidfd_open(self.first)
+            self._unshare.kill()
+            select.select([first], [], [], PATIENCE_SECONDS)
+            os.close(first)
+        self._unshare.kill()
+        self._unshare.wait()
+
+    def close(self) -> None:
+        self.kill()
+        self._log.close()
+        for hierarchy in _control_groups():
+            # The innermost first.
+            for group in sorted(hierarchy.glob(f"{self.folder.name}/**/"), reverse=True):
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Cluster(Node):
+    """Starts a cluster of one node; close() ends it, with all that runs in it. Raises CannotBuild.
+
+    The node needs a while to start: await_nodes() before the first pod.
+    """
+
+    def __init__(self) -> None:
+        built = subprocess.run(["nice", BUILD], check=False, capture_output=True, text=True)
+        if built.returncode != 0:
+            raise CannotBuild(built.stderr[-2000:])
+        where = subprocess.run([BUILD, "--where"], check=True, capture_output=True, text=True)
+        super().__init__(Path(where.stdout.strip()))
+        self._second: Node | None = None
+
+    def add_node(self) -> Node:
+        """Starts the second node. REQUIRES: the first one is ready."""
+        second = self._second = Node(self.programs, self.folder)
+        self.run(*ADD_WIRE, "netns", str(second.first))
+        for command in ATTACH_WIRE:
+            self.run(*command)
+        second.go_on()
+        return second
+
+    def lose_node(self, lost: Node) -> None:
+        """The second node ends as a machine without power does: nothing that it sends arrives."""
+        self.run("ip", "link", "set", "wire", "down")
+        lost.kill()
+
+    def await_nodes(self, count: int) -> None:
+        """Waits until pods can run. RuntimeError with the logs if the first node ends."""
+        # While the server starts, there is nothing to watch.
+        while self.run("kubectl", "get", "nodes", check=False).returncode != 0:
+            self._check_that_it_runs(0.5)
+        for number in range(1, count + 1):
+            name = f"--field-selector=metadata.name=node-{number}"
+            self.watch("nodes", lambda node: condition(node, "Ready"), name)
+        # A pod is refused until its namespace has this account.
+        self.watch("serviceaccounts", lambda account: account["metadata"]["name"] == "default")
+
     def command(self, *command: str | Path) -> list[str]:
         """The command, in the network of the node."""
-        return ["nsenter", f"--net=/proc/{self._first}/ns/net", *map(str, command)]
+        return ["nsenter", f"--net=/proc/{self.first}/ns/net", *map(str, command)]
 
     def environment(self) -> dict[str, str]:
         """In it, kubectl and Helm use this cluster."""
@@ -203,35 +283,7 @@ class Cluster:
             process.kill()
             process.communicate()
 
-    def inside(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
-        """Runs a command that sees the node's files too."""
-        return subprocess.run(
-            ["nsenter", f"--target={self._first}", "--mount", "--net", *map(str, command)],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-
-    def import_image(self, archive: Path) -> None:
-        """Makes an image known to the node, from an archive in `folder`."""
-        ctr = ["/run/programs/bin/ctr", "--namespace=k8s.io", "images", "import"]
-        done = self.inside(*ctr, Path("/run/work") / archive.relative_to(self.folder))
-        if done.returncode != 0:
-            raise AssertionError(f"{archive.name}: {done.stdout}{done.stderr}")
-
     def close(self) -> None:
-        # With the first process, the kernel ends all others of its namespace, and then itself.
-        with contextlib.suppress(OSError):
-            first = os.pidfd_open(self._first)
-            self._unshare.kill()
-            select.select([first], [], [], PATIENCE_SECONDS)
-            os.close(first)
-        self._unshare.kill()
-        self._unshare.wait()
-        self._log.close()
-        for hierarchy in _control_groups():
-            # The innermost first.
-            for group in sorted(hierarchy.glob(f"{self.folder.name}/**/"), reverse=True):
-                with contextlib.suppress(OSError):
-                    group.rmdir()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._second is not None:
+            self._second.close()
+        super().close()

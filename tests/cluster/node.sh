@@ -4,25 +4,36 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Is the one node of a cluster: the first process of a process, mount and network namespace that
-cluster.py makes, and the parent of Kubernetes, containerd, etcd and a name server. When it ends,
-everything that it started, its mounts and its network end with it. Only control groups stay.
+Is a node of a cluster: the first process of a process, mount and network namespace that cluster.py
+makes, and the parent of Kubernetes, containerd, etcd and a name server. When it ends, everything
+that it started, its mounts and its network end with it. Only control groups stay.
 
-usage: tests/cluster/node.sh PROGRAMS FOLDER
+usage: tests/cluster/node.sh PROGRAMS FOLDER [FIRST]
 
 PROGRAMS is a folder of build-kubernetes.sh. FOLDER has room for everything that the node writes,
 and afterwards has `kubeconfig` and `log/`. The node ends when one of its parts does, and names it.
+
+With FIRST, the folder of a node that runs, it is the second node, with a kubelet and containerd
+alone. It goes on when a line on its input says that its network has the device `wire`, whose other
+end is in the network of the first one.
 HELP
 }
 
-if (($# != 2)); then
+if (($# != 2 && $# != 3)); then
   usage >&2
   exit 2
 fi
 
 # The namespace is a network of its own, so its addresses are free.
-readonly ADDRESS=10.200.0.1 NODE=node-1
-readonly PODS=10.244.0.0/24 SERVICES=10.96.0.0/16
+readonly SERVER=10.200.0.1 SERVICES=10.96.0.0/16
+first=''
+if (($# == 3)); then
+  first="$(realpath "$3")"
+  readonly ADDRESS=10.200.0.2 NODE=node-2 PODS=10.244.1.0/24
+else
+  readonly ADDRESS="$SERVER" NODE=node-1 PODS=10.244.0.0/24
+fi
+readonly first
 here="$(dirname "$(realpath "${BASH_SOURCE[0]}")")"
 readonly here
 
@@ -59,27 +70,35 @@ done
 # ---- The network --------------------------------------------------------------------------------
 
 ip link set lo up
-ip link add node type bridge
-ip address add "$ADDRESS/24" dev node
-ip link set node up
-# There is no network outside, but programs find their own address by the default route.
-ip route add default dev node
+if [[ -n "$first" ]]; then
+  read -r
+  ip address add "$ADDRESS/24" dev wire
+  ip link set wire up
+  ip route add default via "$SERVER"
+else
+  ip link add node type bridge
+  ip address add "$ADDRESS/24" dev node
+  ip link set node up
+  # There is no network outside, but programs find their own address by the default route.
+  ip route add default dev node
+fi
 
 # ---- Configuration ------------------------------------------------------------------------------
 
-token="$(openssl rand -hex 16)"
-readonly token
-umask 077
-openssl genrsa -out accounts.key 2048 2>/dev/null
-echo "$token,operator,operator,system:masters" >tokens.csv
-cat >kubeconfig <<YAML
+configure_server() {
+  local token
+  token="$(openssl rand -hex 16)"
+  umask 077
+  openssl genrsa -out accounts.key 2048 2>/dev/null
+  echo "$token,operator,operator,system:masters" >tokens.csv
+  cat >kubeconfig <<YAML
 apiVersion: v1
 kind: Config
 clusters:
   - name: here
     cluster:
       server: https://$ADDRESS:6443
-      certificate-authority: $(realpath "$2")/apiserver/apiserver.crt
+      certificate-authority: $1/apiserver/apiserver.crt
 users:
   - name: operator
     user: {token: $token}
@@ -88,7 +107,13 @@ contexts:
     context: {cluster: here, user: operator}
 current-context: here
 YAML
-umask 022
+  umask 022
+}
+if [[ -n "$first" ]]; then
+  cp "$first/kubeconfig" .
+else
+  configure_server "$(realpath "$2")"
+fi
 
 mkdir network
 cat >network/10-pods.conflist <<JSON
@@ -126,7 +151,7 @@ version = 2
   conf_dir = "$work/network"
 TOML
 
-echo "nameserver $ADDRESS" >resolv.conf
+echo "nameserver $SERVER" >resolv.conf
 cat >kubelet.yaml <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -135,7 +160,7 @@ healthzBindAddress: 127.0.0.1
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 clusterDomain: cluster.local
-clusterDNS: [$ADDRESS]
+clusterDNS: [$SERVER]
 resolvConf: $work/resolv.conf
 failSwapOn: false
 # All containers are in this group, which cluster.py removes.
@@ -161,27 +186,34 @@ run() { # program argument...
   names[$!]="$(basename "$1")"
 }
 
-run etcd --data-dir=/var/lib/etcd --unsafe-no-fsync
+run_server() {
+  run etcd --data-dir=/var/lib/etcd --unsafe-no-fsync
+  run kube-apiserver --etcd-servers=http://127.0.0.1:2379 \
+    --bind-address="$ADDRESS" --advertise-address="$ADDRESS" --cert-dir=apiserver \
+    --token-auth-file=tokens.csv --authorization-mode=RBAC \
+    --service-cluster-ip-range="$SERVICES" \
+    --service-account-issuer=https://kubernetes.default.svc \
+    --service-account-key-file=accounts.key --service-account-signing-key-file=accounts.key \
+    --kubelet-preferred-address-types=InternalIP
+  # The other programs give up if the server does not answer for a while, and nothing reports that
+  # it does.
+  until kubectl --kubeconfig=kubeconfig get --raw=/readyz >log/readyz 2>&1; do
+    sleep 0.5
+  done
+  run kube-controller-manager --kubeconfig=kubeconfig --leader-elect=false \
+    --service-account-private-key-file=accounts.key --root-ca-file=apiserver/apiserver.crt \
+    --bind-address=127.0.0.1
+  run kube-scheduler --kubeconfig=kubeconfig --leader-elect=false --bind-address=127.0.0.1
+  run python3 names.py "https://$ADDRESS:6443" "$ADDRESS" apiserver/apiserver.crt tokens.csv
+}
+
 run containerd --config=containerd.toml
-run kube-apiserver --etcd-servers=http://127.0.0.1:2379 \
-  --bind-address="$ADDRESS" --advertise-address="$ADDRESS" --cert-dir=apiserver \
-  --token-auth-file=tokens.csv --authorization-mode=RBAC \
-  --service-cluster-ip-range="$SERVICES" --service-account-issuer=https://kubernetes.default.svc \
-  --service-account-key-file=accounts.key --service-account-signing-key-file=accounts.key \
-  --kubelet-preferred-address-types=InternalIP
-# The other programs give up if the server does not answer for a while, and nothing reports that it
-# does.
-until kubectl --kubeconfig=kubeconfig get --raw=/readyz >log/readyz 2>&1; do
-  sleep 0.5
-done
-run kube-controller-manager --kubeconfig=kubeconfig --leader-elect=false \
-  --service-account-private-key-file=accounts.key --root-ca-file=apiserver/apiserver.crt \
-  --bind-address=127.0.0.1
-run kube-scheduler --kubeconfig=kubeconfig --leader-elect=false --bind-address=127.0.0.1
+if [[ -z "$first" ]]; then
+  run_server
+fi
 run kubelet --kubeconfig=kubeconfig --config=kubelet.yaml --hostname-override="$NODE" \
   --node-ip="$ADDRESS" --cert-dir=/var/lib/kubelet-certificates --container-runtime=remote \
   --container-runtime-endpoint=unix:///run/containerd/containerd.sock
-run python3 names.py "https://$ADDRESS:6443" "$ADDRESS" apiserver/apiserver.crt tokens.csv
 
 ended=
 wait -n -p ended || true

@@ -6,10 +6,11 @@ Trainers are pods of deploy/trainer-statefulset.yaml with the trainer of tests/i
 results show which workers were counted, and how often. After each stage every step has the right
 result, the same bits in every pod that applied it, and none is missing.
 
-Usage: test_cluster.py BASIND BASINCTL TRAINER [LIBRARY | standby]
+Usage: test_cluster.py BASIND BASINCTL TRAINER [LIBRARY | standby | node | shards]
 
 With LIBRARY, the C library for Python, jobs train in PyTorch instead. With the word "standby",
-there are two aggregators, of which one leads.
+there are two aggregators, of which one leads; with "node" they are on two nodes, of which one is
+lost. With "shards", the aggregator has shards, which come and go.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import sysconfig
@@ -36,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helm"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 import cluster
 import image
-from cluster import Cluster, condition
+from cluster import Cluster, Node, condition
 from followed import Followed, longest_pause, missing_steps
 from oracle import Jobs
 from tools import CHART, ROOT, SKIPPED, require, tool
@@ -44,6 +46,7 @@ from trainers import DEPLOY, Manifest, Trainers, trainers_of
 
 BASIND, BASINCTL, TRAINER = Path(), Path(), Path()
 LIBRARY: Path | None = None
+STAGES = ""
 
 PAGES = [
     ROOT / "docs" / name for name in ("kubernetes.md", "kubernetes-reference.md", "runbooks.md")
@@ -64,10 +67,31 @@ PACE_MS = 20
 # Training has gone on when there are so many more steps.
 SOME_STEPS = 20
 
-STANDBY = "standby"
+STANDBY, NODE, SHARDS = "standby", "node", "shards"
+TESTS = {
+    "": "test_training_goes_on",
+    STANDBY: "test_a_standby_takes_over",
+    NODE: "test_a_node_is_lost",
+    SHARDS: "test_shards_come_and_go",
+}
 LEASE = "basin-leader"
+# Of the chart, by default.
+LEASE_SECONDS = 3.0
 # From the end of a leader that is killed to the next step: its lease, and some more.
 MOST_SECONDS = 5.0
+# The same where its node is lost: nobody says that the connections have ended.
+MOST_SECONDS_OF_A_NODE = LEASE_SECONDS + 3
+# The leader hands over: the median of so many times.
+MOST_SECONDS_TO_HAND_OVER, HAND_OVERS = 0.5, 6
+# The node has two processors, and trainers and the pod of `helm test` need room, too.
+SMALL = "--set resources.requests.cpu=100m"
+
+# A gradient that is large enough for four shards and the aggregator, with 1 MiB for each.
+LARGE = ("--tensors=4", "--elements=400000")
+MOST_SHARDS = 4
+SMALL_SHARDS = f"{SMALL} --set resources.requests.memory=256Mi --set resources.limits.memory=1Gi"
+# From the end of a shard that is killed to the next step, at best, of so many times.
+MOST_SECONDS_OF_A_SHARD, KILLS = 1.0, 3
 # In place of the variables of Kubernetes: the Service of the API server has an address of its own,
 # which this node does not route.
 API_SERVER = """\
@@ -76,6 +100,9 @@ API_SERVER = """\
             - name: KUBERNETES_SERVICE_PORT
               value: "6443"
 """
+
+# A disruption budget, in the version that this Kubernetes knows.
+OLD_BUDGET = ("policy/v1\n", "policy/v1beta1\n")
 
 FORBIDDEN = "HTTP Error 403: Forbidden"
 # Workers that show their progress, and stay until they are told to end.
@@ -148,6 +175,7 @@ def make_images(folder: Path, pause: Path) -> list[Path]:
 
 class Training(Jobs):
     cluster: ClassVar[Cluster]
+    second: ClassVar[Node]  # If there are two nodes.
     folder: ClassVar[Path]
 
     @classmethod
@@ -180,9 +208,15 @@ class Training(Jobs):
             # The end of the program does not clean up.
             cls.doClassCleanups()
             sys.exit(SKIPPED)
-        cls.cluster.await_node()
+        cls.cluster.await_nodes(1)
+        nodes: list[Node] = [cls.cluster]
+        if STAGES == NODE:
+            cls.second = cls.cluster.add_node()
+            cls.cluster.await_nodes(2)
+            nodes.append(cls.second)
         for archive in archives:
-            cls.cluster.import_image(archive)
+            for node in nodes:
+                node.import_image(archive)
         print(
             f"Kubernetes built in {built - started:.0f} s; "
             f"node ready and images made in {time.monotonic() - built:.0f} s"
@@ -338,46 +372,169 @@ class Training(Jobs):
         self.uninstall()
 
     def test_a_standby_takes_over(self) -> None:
-        self.adapt_standbys()
-        # The node has two processors, and trainers and the pod of `helm test` need room, too.
-        more = "--set replicaCount=2 --set resources.requests.cpu=100m"
-        self.install(more, "basin-1.basin.training.svc")
-        hosts = [f"basin-{i}.basin.training.svc:29600" for i in range(2)]
-        self.start_trainers(",".join(hosts))
+        self.start_with_a_standby()
         killed = time.time()
         with self.stage("the process of the leader is killed"):
             gone = self.leader()
             self.kill(self.pod(gone))
             self.expect_takeover(gone)
         self.assertLess(longest_pause(self.latest(0), killed), MOST_SECONDS)
-        with self.stage("the leader is asked to step down"):
-            before = self.leader()
-            with self.forwarded(before):
-                command = (BASINCTL, "step-down", "--tls-ca=certs/ca.crt")
-                token = "--token-file=operator.token"
-                self.cluster.run(*command, token, folder=self.folder)
-            self.expect_takeover(before)
+        killed = time.time()
+        with self.stage("the pod of the leader is deleted by force"):
+            gone = self.leader()
+            self.kubectl("delete", "pod", gone, "--force", "--grace-period=0")
+            self.expect_takeover(gone)
+        self.assertLess(longest_pause(self.latest(0), killed), MOST_SECONDS)
+        for index in range(2):
+            self.pod(f"basin-{index}")
+        pauses = [self.hand_over() for _ in range(HAND_OVERS)]
+        print("pauses of hand-overs, in s:", *(f"{pause:.2f}" for pause in sorted(pauses)))
+        self.assertLess(statistics.median(pauses), MOST_SECONDS_TO_HAND_OVER)
         with self.stage("both aggregators are upgraded"):
             uids = {name: self.pod(name)["metadata"]["uid"] for name in ("basin-0", "basin-1")}
-            self.shell(
-                "helm-4 upgrade basin helm/basin --namespace training --reuse-values "
-                f"--set {NEXT_IMAGE.replace('0.2.0', 'next')}"
-            )
+            self.upgrade_to_next()
             for name, uid in uids.items():
                 self.pod(name, but=uid)
             self.expect_steps()
         self.uninstall()
 
+    def test_a_node_is_lost(self) -> None:
+        self.start_with_a_standby(node="node-1")
+        nodes = {self.pod(f"basin-{i}")["spec"]["nodeName"]: f"basin-{i}" for i in range(2)}
+        away = nodes["node-2"]
+        if self.leader() != away:
+            self.step_down(nodes["node-1"])
+            self.expect_takeover(nodes["node-1"])
+        lost = time.time()
+        with self.stage("the node of the leader is lost"):
+            self.cluster.lose_node(self.second)
+            self.expect_takeover(away)
+        self.assertLess(longest_pause(self.latest(0), lost), MOST_SECONDS_OF_A_NODE)
+        self.uninstall()
+
+    def test_shards_come_and_go(self) -> None:
+        self.adapt("shards.yaml", *OLD_BUDGET)
+        names = [f"basin-shard-{i}" for i in range(MOST_SHARDS)]
+        self.install(SMALL_SHARDS, *(f"{name}.basin-shard.training.svc" for name in names))
+        self.start_trainers("", *LARGE)
+        first = self.aggregator()
+        aggregator = Followed(self.cluster, "basin-0", first)
+        self.addCleanup(aggregator.close)
+        with self.stage("two shards are added"):
+            commands, _, _ = self.of_the_pages("--role=shard").partition("basinctl events")
+            self.shell(commands.replace("helm ", "helm-4 "))
+            self.expect_shards(2)
+        for count in (3, 1, 4):
+            with self.stage(f"shards.count={count}"):
+                self.upgrade_with(f"shards.count={count}")
+                self.expect_shards(count)
+        # As an autoscaler does.
+        for count in (2, 3):
+            with self.stage(f"scaled to {count} shards"):
+                self.kubectl("scale", "statefulset", "basin-shard", f"--replicas={count}")
+                self.expect_shards(count)
+        # Each drained, and nothing of it was pushed again.
+        self.assertEqual([], aggregator.find("shard_lost"))
+        self.assertEqual(2 + 2, len(aggregator.find("shard_drained")))
+        pauses = [self.kill_a_shard(names[i % 3], aggregator) for i in range(KILLS)]
+        print("pauses after the end of a shard, in s:", *(f"{pause:.2f}" for pause in pauses))
+        self.assertLess(min(pauses), MOST_SECONDS_OF_A_SHARD)
+        self.assertEqual(first, self.aggregator(), "It is not restarted.")
+        with self.stage("aggregator and shards are upgraded"):
+            self.upgrade_to_next()
+            self.aggregator(but=first)
+            self.kubectl("rollout", "status", "statefulset/basin-shard")
+            self.expect_shards(3)
+        self.uninstall()
+
+    def kill_a_shard(self, name: str, aggregator: Followed) -> float:
+        """Seconds without a step; the shard is used again afterwards."""
+        began = time.time()
+        lost = len(aggregator.find("shard_lost"))
+        with self.stage(f"the process of {name} is killed"):
+            self.kill(self.pod(name))
+            self.expect_members(3)
+            self.assertEqual(lost + 1, len(aggregator.find("shard_lost")))
+        pause = longest_pause(self.latest(0), began)
+        self.expect_shards(3)
+        return pause
+
+    def expect_shards(self, count: int) -> None:
+        """So many shards, each with a part of the gradients, and then more steps."""
+        expected = {"", *(f"basin-shard-{i}" for i in range(count))}
+        deadline = time.monotonic() + cluster.PATIENCE_SECONDS
+        with self.forwarded():
+            while (found := self.shards_with_bytes()) != expected:
+                self.assertLess(time.monotonic(), deadline, found)
+                threading.Event().wait(0.25)
+        self.expect_members(3)
+
+    def shards_with_bytes(self) -> set[str]:
+        """While the port is forwarded. The aggregator has no name."""
+        secured = ("--tls-ca=certs/ca.crt", "--token-file=operator.token")
+        command = (BASINCTL, "shards", "-o", "json", *secured)
+        said = json.loads(self.cluster.run(*command, folder=self.folder).stdout)
+        return {
+            shard.get("name", "")
+            for shard in said["shards"]
+            if any(int(job.get("bytes", 0)) > 0 for job in shard.get("jobs", []))
+        }
+
+    def start_with_a_standby(self, node: str = "") -> None:
+        """`node`: the one of the trainers."""
+        self.adapt_standbys()
+        self.install(f"--set replicaCount=2 {SMALL}", "basin-1.basin.training.svc")
+        hosts = [f"basin-{i}.basin.training.svc:29600" for i in range(2)]
+        self.start_trainers(",".join(hosts), node=node)
+
+    def step_down(self, leader: str) -> None:
+        with self.forwarded(leader):
+            command = (BASINCTL, "step-down", "--tls-ca=certs/ca.crt")
+            self.cluster.run(*command, "--token-file=operator.token", folder=self.folder)
+
+    def hand_over(self) -> float:
+        """Seconds without a step while the leader changes, of which it prints the parts."""
+        before = self.leader()
+        after = "basin-1" if before == "basin-0" else "basin-0"
+        logs = []
+        for name in (before, after):
+            logs.append(Followed(self.cluster, name, self.pod(name)["metadata"]["uid"]))
+            self.addCleanup(logs[-1].close)
+        began = time.time()
+        with self.stage("the leader is asked to step down"):
+            self.step_down(before)
+            self.expect_takeover(before)
+        steps = [line["time"] for line in self.latest(0).find("applied")]
+        logs[0].await_more(0, "leads_no_more")
+        (*_, leads) = [line["time"] for line in logs[1].find("leads")]
+        (*_, ended) = [line["time"] for line in logs[0].find("leads_no_more")]
+        last, following = max(t for t in steps if t < leads), min(t for t in steps if t > leads)
+        print(
+            f"from the last step to the lead {leads - last:.2f} s, to the end of the sessions "
+            f"{ended - leads:.2f} s, to the next step {following - ended:.2f} s"
+        )
+        for log in logs:
+            log.close()
+        return longest_pause(self.latest(0), began)
+
+    def upgrade_with(self, value: str) -> None:
+        command = "helm-4 upgrade basin helm/basin --namespace training --reuse-values --set"
+        self.shell(f"{command} {value}")
+
+    def upgrade_to_next(self) -> None:
+        self.upgrade_with(NEXT_IMAGE.replace("0.2.0", "next"))
+
     def adapt_standbys(self) -> None:
         """Changes the copy of the chart so that this Kubernetes can have standbys."""
-        templates = self.folder / "helm/basin/templates"
-        for name, old, new in (
-            ("statefulset.yaml", "          env:\n", f"          env:\n{API_SERVER}"),
-            ("standby.yaml", "policy/v1\n", "policy/v1beta1\n"),
-        ):
-            text = (templates / name).read_text(encoding="utf-8")
-            self.assertEqual(1, text.count(old), name)
-            (templates / name).write_text(text.replace(old, new), encoding="utf-8")
+        self.adapt("statefulset.yaml", "          env:\n", f"          env:\n{API_SERVER}")
+        self.adapt("standby.yaml", *OLD_BUDGET)
+
+    def adapt(self, template: str, old: str, new: str) -> None:
+        """Changes a file of the copy of the chart."""
+        file = self.folder / "helm/basin/templates" / template
+        text = file.read_text(encoding="utf-8")
+        self.assertEqual(1, text.count(old), template)
+        file.write_text(text.replace(old, new), encoding="utf-8")
 
     def leader(self, but: str = "") -> str:
         """The pod that leads, when another one than `but` does."""
@@ -416,12 +573,13 @@ class Training(Jobs):
         for index in range(3):
             self.latest(index).await_more(SOME_STEPS, "applied", mask=0b111)
 
-    def install(self, more: str = "", other_host: str = "") -> None:
-        """`more`: arguments of Helm; `other_host`: a second one for the certificate."""
+    def install(self, more: str = "", *other_hosts: str) -> None:
+        """`more`: arguments of Helm; `other_hosts`: more names for the certificate."""
         began = time.monotonic()
-        made = self.of_the_pages("dev-certs certs")
-        if other_host:
-            made = made.replace("dev-certs certs ", f"dev-certs certs --host={other_host} ")
+        hosts = "".join(f"--host={host} " for host in other_hosts)
+        made = self.of_the_pages("dev-certs certs").replace(
+            "dev-certs certs ", f"dev-certs certs {hosts}"
+        )
         self.shell(made)
         # Trainers have client certificates before the aggregator asks for them.
         self.shell(self.of_the_pages("- name: BASIN_TLS_"))
@@ -452,12 +610,15 @@ class Training(Jobs):
             env["BASIN_MAX_WORKERS"]["value"] = str(size)
         return dict(manifest)
 
-    def start_trainers(self, addresses: str = "") -> None:
-        """`addresses`: those of several aggregators."""
+    def start_trainers(self, addresses: str = "", *more: str, node: str = "") -> None:
+        """`addresses`: those of several aggregators; `more`: arguments of the trainer; `node`: the
+        one for its pods."""
         began = time.monotonic()
         trainers = self.trainers("trainer-statefulset.yaml")
-        manifest = self.adapted(trainers, 3, "1000000000", f"--pace-ms={PACE_MS}")
+        manifest = self.adapted(trainers, 3, "1000000000", f"--pace-ms={PACE_MS}", *more)
         manifest["spec"]["replicas"] = 3
+        if node:
+            manifest["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
         if addresses:
             env = manifest["spec"]["template"]["spec"]["containers"][0]["env"]
             (one,) = [variable for variable in env if variable["name"] == "BASIN_ADDRESS"]
@@ -811,10 +972,9 @@ if __name__ == "__main__":
         print(f"skipped: {reason}")
         sys.exit(SKIPPED)
     BASIND, BASINCTL, TRAINER = (Path(program) for program in sys.argv[1:4])
-    stages = "test_training_goes_on"
-    if sys.argv[4:] == [STANDBY]:
-        stages = "test_a_standby_takes_over"
-    elif len(sys.argv) > 4:
-        LIBRARY = Path(sys.argv[4])
-        stages = "test_pytorch_trains"
-    unittest.main(argv=[sys.argv[0], f"Training.{stages}"], verbosity=2)
+    STAGES = sys.argv[4] if len(sys.argv) > 4 else ""
+    if STAGES and STAGES not in TESTS:
+        LIBRARY = Path(STAGES)
+    unittest.main(
+        argv=[sys.argv[0], f"Training.{TESTS.get(STAGES, 'test_pytorch_trains')}"], verbosity=2
+    )

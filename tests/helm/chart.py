@@ -183,6 +183,10 @@ VALUE_SETS: dict[str, Values] = {
         "gpu": {"enabled": True},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     },
+    "sharded by an autoscaler": {
+        "tls": {"issuer": {"name": "training-ca"}, "clientCertificates": True},
+        "shards": {"count": 2, "max": 5},
+    },
     "with gpus": {
         "config": TRUSTED,
         "gpu": {"enabled": True, "count": 2, "runtimeClassName": "nvidia"},

@@ -652,7 +652,7 @@ class Shards(unittest.TestCase):
         self.assertEqual(service, stateful_set["spec"]["serviceName"])
         return [
             f"{stateful_set['metadata']['name']}-{index}.{service}.{chart.NAMESPACE}.svc"
-            for index in range(stateful_set["spec"]["replicas"])
+            for index in range(shards(name))
         ]
 
     def test_none_is_what_there_is_without_the_values(self) -> None:
@@ -678,8 +678,26 @@ class Shards(unittest.TestCase):
         for name in SHARDED:
             with self.subTest(name):
                 spec = chart.of_shards(self.rendered[name], "StatefulSet")["spec"]
-                self.assertEqual(VALUE_SETS[name]["shards"]["count"], spec["replicas"])
+                scaled = "max" in VALUE_SETS[name]["shards"]
+                self.assertEqual(None if scaled else shards(name), spec.get("replicas"))
                 self.assertEqual("Parallel", spec["podManagementPolicy"])
+
+    def test_the_certificate_has_the_names_of_all_that_an_autoscaler_may_start(self) -> None:
+        name = "sharded by an autoscaler"
+        certificate = chart.one(self.rendered[name], "Certificate")["spec"]
+        first, *_ = self.names(name)
+        expected = [first.replace("-0.", f"-{index}.", 1) for index in range(5)]
+        self.assertEqual(expected, certificate["dnsNames"][replicas(name) :])
+
+    def test_an_autoscaler_has_a_least_and_a_most(self) -> None:
+        for count, most, said in ((3, 2, "is less than shards.count"), (0, 2, "the fewest")):
+            with self.subTest(count=count):
+                values = {"config": TRUSTED, "shards": {"count": count, "max": most}}
+                done = chart.template("helm-4", values)
+                self.assertNotEqual(0, done.returncode)
+                self.assertIn(said, done.stderr)
+        even = chart.render("helm-4", {"config": TRUSTED, "shards": {"count": 2, "max": 2}})
+        self.assertNotIn("replicas", chart.of_shards(even, "StatefulSet")["spec"])
 
     def test_workers_reach_each_by_a_name_of_its_own(self) -> None:
         for name in SHARDED:

@@ -384,7 +384,7 @@ class WalkThrough(unittest.TestCase):
             "BASIN_TLS_CERT": "/etc/basin/client.crt",
             "BASIN_TLS_KEY": "/etc/basin/client.key",
         }
-        without_pods = ("kueue.yaml", "progress.yaml", "trainers-hpa.yaml")
+        without_pods = ("kueue.yaml", "progress.yaml", "shards-hpa.yaml", "trainers-hpa.yaml")
         for file in sorted(DEPLOY.glob("*.yaml")):
             if file.name in without_pods:
                 continue

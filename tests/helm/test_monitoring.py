@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
+import chart
 import dashboards
 import yaml
 from tools import CHART, ROOT, require, tool
@@ -87,6 +88,24 @@ class Alerts(unittest.TestCase):
                 )
 
 
+def promtool_finds(
+    rule: dict[str, Any], series: dict[str, str], expression: str, samples: list[dict[str, Any]]
+) -> subprocess.CompletedProcess[str]:
+    """Whether promtool finds these samples after a quarter of an hour with these series."""
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": v} for name, v in series.items()],
+        "promql_expr_test": [{"expr": expression, "eval_time": "15m", "exp_samples": samples}],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        rules, cases = Path(folder) / "rules.yaml", Path(folder) / "cases.yaml"
+        rules.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
+        cases.write_text(
+            yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [case]}), encoding="utf-8"
+        )
+        return promtool("test", "rules", cases)
+
+
 class Autoscaling(unittest.TestCase):
     """deploy/trainers-hpa.yaml."""
 
@@ -110,24 +129,12 @@ class Autoscaling(unittest.TestCase):
             # Calls are no steps.
             f'basin_round{{{job}, lane="call/loss"}}': "0+700x20",
         }
-        case = {
-            "interval": "1m",
-            "input_series": [{"series": name, "values": v} for name, v in series.items()],
-            "promql_expr_test": [
-                {
-                    "expr": "round(basin_trainers_wanted)",
-                    "eval_time": "15m",
-                    "exp_samples": [{"labels": f"{{{job}}}", "value": 4}],
-                }
-            ],
-        }
-        with tempfile.TemporaryDirectory() as folder:
-            rules, cases = Path(folder) / "rules.yaml", Path(folder) / "cases.yaml"
-            rules.write_text(yaml.safe_dump(self.rule["spec"]), encoding="utf-8")
-            cases.write_text(
-                yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [case]}), encoding="utf-8"
-            )
-            return promtool("test", "rules", cases)
+        return promtool_finds(
+            self.rule,
+            series,
+            "round(basin_trainers_wanted)",
+            [{"labels": f"{{{job}}}", "value": 4}],
+        )
 
     def test_the_rule_wants_as_many_trainers_as_the_speed_needs(self) -> None:
         # Two trainers make 250 samples per second, and 500 are wanted; so do eight that make 1000.
@@ -153,6 +160,66 @@ class Autoscaling(unittest.TestCase):
         env = {variable["name"]: variable.get("value") for variable in container["env"]}
         self.assertEqual(int(env["BASIN_START_WORKERS"]), spec["minReplicas"])
         self.assertEqual(int(env["BASIN_MAX_WORKERS"]), spec["maxReplicas"])
+
+
+class AutoscalingOfShards(unittest.TestCase):
+    """deploy/shards-hpa.yaml."""
+
+    rule: dict[str, Any]
+    autoscaler: dict[str, Any]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.rule, cls.autoscaler = documents(DEPLOY / "shards-hpa.yaml")
+
+    def test_it_wants_as_many_as_keep_each_link_below_its_part(self) -> None:
+        # 3 GB per second are four processes with 750 MB, of which the aggregator is one.
+        for shards, rate in ((0, 3e9), (1, 1.5e9), (7, 3.75e8)):
+            series = {
+                'basin_contribution_bytes_total{namespace="training", job="basin"}': rate,
+                # Another release, and another job of Prometheus.
+                'basin_contribution_bytes_total{namespace="other", job="basin"}': 1e9,
+                'basin_contribution_bytes_total{namespace="training", job="other"}': 1e9,
+            }
+            for index in range(shards):
+                labels = f'namespace="training", job="basin-shard", pod="basin-shard-{index}"'
+                series[f"basin_contribution_bytes_total{{{labels}}}"] = rate
+            wanted = [{"labels": "{}", "value": 3}]
+            growing = {name: f"0+{60 * value}x20" for name, value in series.items()}
+            rounded = "round(basin_shards_wanted * 100) / 100"
+            done = promtool_finds(self.rule, growing, rounded, wanted)
+            self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        # Without metrics, nothing is wanted, and the autoscaler changes nothing.
+        done = promtool_finds(self.rule, {}, "basin_shards_wanted", [])
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+    def test_it_asks_for_what_is_exported(self) -> None:
+        (group,) = self.rule["spec"]["groups"]
+        (rule,) = group["rules"]
+        self.assertLessEqual(dashboards.metrics_in(rule["expr"]), dashboards.exported_metrics())
+        (metric,) = self.autoscaler["spec"]["metrics"]
+        self.assertEqual(rule["record"], metric["external"]["metric"]["name"])
+
+    def test_it_scales_the_shards_of_the_chart(self) -> None:
+        spec = self.autoscaler["spec"]
+        values = {
+            "fullnameOverride": "basin",
+            "config": chart.TRUSTED,
+            "shards": {"count": spec["minReplicas"], "max": spec["maxReplicas"]},
+        }
+        found = chart.of_shards(chart.render("helm-4", values), "StatefulSet")
+        target = {key: found[key] for key in ("apiVersion", "kind")}
+        target["name"] = found["metadata"]["name"]
+        self.assertEqual(target, spec["scaleTargetRef"])
+        self.assertEqual(self.autoscaler["metadata"]["namespace"], found["metadata"]["namespace"])
+        # Nobody else sets the number.
+        self.assertNotIn("replicas", found["spec"])
+
+    def test_it_goes_down_slowly(self) -> None:
+        down = self.autoscaler["spec"]["behavior"]["scaleDown"]
+        self.assertGreaterEqual(down["stabilizationWindowSeconds"], 1800)
+        (policy,) = down["policies"]
+        self.assertEqual(("Pods", 1), (policy["type"], policy["value"]))
 
 
 class Dashboards(unittest.TestCase):

@@ -5,6 +5,18 @@
 {{- dig "count" 0 (.Values.shards | default dict) | int }}
 {{- end }}
 
+{{/* How many an autoscaler may start; 0 if there is none. */}}
+{{- define "basin.mostShards" -}}
+{{- $most := dig "max" 0 (.Values.shards | default dict) | int }}
+{{- if and (gt $most 0) (lt $most (int (include "basin.shards" .))) }}
+{{- fail "shards.max is the most shards that an autoscaler may start, and is less than shards.count: raise it, or set it to 0" }}
+{{- end }}
+{{- if and (gt $most 0) (eq (int (include "basin.shards" .)) 0) }}
+{{- fail "shards.max is for an autoscaler, which never starts the first shard: set shards.count to the fewest shards that there should be" }}
+{{- end }}
+{{- $most }}
+{{- end }}
+
 {{/* Of their StatefulSet, Service and ConfigMap. Fits into a label with what Kubernetes appends. */}}
 {{- define "basin.shardName" -}}
 {{ include "basin.fullname" . | trunc 46 | trimSuffix "-" }}-shard
@@ -35,13 +47,23 @@ helm.sh/chart: {{ include "basin.chart" . }}
 {{ include "basin.shardName" . }}-0.{{ include "basin.shardDomain" . }}
 {{- end }}
 
-{{/* The names of all shards, as a list in JSON. */}}
-{{- define "basin.shardHosts" -}}
+{{/* The names of the first `count` shards, as a list in JSON. `scope`: that of the chart. */}}
+{{- define "basin.firstShardHosts" -}}
 {{- $hosts := list }}
-{{- range $i := until (int (include "basin.shards" .)) }}
-{{- $hosts = append $hosts (printf "%s-%d.%s" (include "basin.shardName" $) $i (include "basin.shardDomain" $)) }}
+{{- range $i := until (int .count) }}
+{{- $hosts = append $hosts (printf "%s-%d.%s" (include "basin.shardName" $.scope) $i (include "basin.shardDomain" $.scope)) }}
 {{- end }}
 {{- toJson $hosts }}
+{{- end }}
+
+{{/* Those that there should be. */}}
+{{- define "basin.shardHosts" -}}
+{{- include "basin.firstShardHosts" (dict "scope" . "count" (int (include "basin.shards" .))) }}
+{{- end }}
+
+{{/* Those that there may be, also of an autoscaler. */}}
+{{- define "basin.possibleShardHosts" -}}
+{{- include "basin.firstShardHosts" (dict "scope" . "count" (max (int (include "basin.shards" .)) (int (include "basin.mostShards" .)))) }}
 {{- end }}
 
 {{/* "true" if the aggregator's certificate also is the one by which shards are its clients. */}}
