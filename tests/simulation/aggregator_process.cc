@@ -362,7 +362,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     return;
   }
   // The list is local, because a fault between two actions may end this process.
-  std::vector<aggregator::Action> actions = std::move(actions_);
+  std::vector<aggregator::Action> actions = std::exchange(actions_, {});
   Check(actions);
   for (aggregator::Action& action : actions) {
     if (!alive_ || world_.checker.failed()) return;
