@@ -22,6 +22,7 @@ void LoseResults(Round& round, const RoundScope& scope, const std::vector<uint32
   for (const uint32_t flat : lost) {
     if (!round.held.Lose(flat)) continue;
     round.held.Release(scope.lane.layout.SizeOf(flat));
+    if (scope.config.rules.leaves_results_lost) continue;
     for (const RoundMember& member : round.roster) {
       if (!member.is_sent_results() || member.staged() || member.reception.Has(flat)) continue;
       round.supplies.Want(flat, member.slot);
@@ -100,7 +101,7 @@ void LoseChunks(Round& round, const RoundScope& scope, const Shares& before, Sha
   const bool gone = std::any_of(round.roster.begin(), round.roster.end(), [](const auto& member) {
     return !member.alive() && member.contribution.counts() && member.contribution.incomplete();
   });
-  if (gone) {
+  if (gone && !scope.config.rules.awaits_lost_contributors) {
     Restart(round, scope, reason);
     return;
   }

@@ -48,6 +48,10 @@ struct Rules {
   static constexpr bool forgets_deferred = false;
   // Take what a lost shard had for what the shard has that takes its place.
   static constexpr bool keeps_lost_chunks = false;
+  // Leave members without the prepared results that a lost shard had.
+  static constexpr bool leaves_results_lost = false;
+  // Wait for what a lost shard had of a contributor that cannot push it again.
+  static constexpr bool awaits_lost_contributors = false;
 };
 
 }  // namespace basin::aggregator

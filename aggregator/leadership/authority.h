@@ -2,6 +2,9 @@
 //
 // The third party that keeps the record of the leader, and lets only one of two writers succeed.
 //
+// It may lose the record at any time. Once it has answered a write, it must not return to an
+// earlier state of the record until the lease of that write is over: no candidate could see that.
+//
 // Thread contract: one thread. Calls may block for as long as `timeout` says, and not much longer.
 
 #ifndef BASIN_AGGREGATOR_LEADERSHIP_AUTHORITY_H_

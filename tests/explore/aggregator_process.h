@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // One life of the aggregator in an explored world: its process (tests/world), whose clock moves
-// only when a step of the world says so. `wrong` reports what a real runner would take for a broken
+// only when a step of the world says so, and the shards that are connected with it, which forget
+// everything when it ends. `wrong` reports what a real runner would take for a broken
 // core, such as a reduction of bytes that it does not hold.
 //
 // Thread contract: a plain value.
@@ -10,26 +11,22 @@
 #define BASIN_TESTS_EXPLORE_AGGREGATOR_PROCESS_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "tests/explore/aggregator_output.h"
 #include "tests/explore/item.h"
+#include "tests/explore/shard_process.h"
 #include "tests/world/aggregator_process.h"
 
 namespace basin::explore {
 
 // The name of a job contains its number.
 inline JobName NameOfJob(uint32_t job) { return absl::StrCat("j", job); }
-
-struct AggregatorOutput {
-  enum class Kind : uint8_t { kMessage, kFrame, kEnd };  // kEnd: the session's last message.
-  Kind kind = Kind::kMessage;
-  aggregator::SessionId session = 0;
-  Item item;
-};
 
 class AggregatorProcess : public world::AggregatorProcess<Sums> {
  public:
@@ -60,6 +57,30 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   bool StartTimeoutRuns() const;
   void PassStartTimeout();
 
+  // ---- shards, by slot
+  // It connects under this number.
+  void TakeShard(uint32_t slot, ShardId id);
+  // The process ends. Nobody has noticed that yet.
+  void KillShard(uint32_t slot) { shards_.at(slot).Die(); }
+  // The aggregator notices it.
+  void LoseShard(uint32_t slot);
+  void DrainShard(uint32_t slot) { shards_.at(slot).Drain(); }
+  void FinishReductionOf(uint32_t slot) { shards_.at(slot).FinishReduction(); }
+  // Its oldest report arrives.
+  void HearShard(uint32_t slot);
+  void OpenStreamOf(uint32_t slot, aggregator::StreamId stream, SessionToken token) {
+    shards_.at(slot).Open(stream, token);
+  }
+  // A worker closes a data stream, or sends on one, to whichever shard has it.
+  void CloseShardStream(aggregator::StreamId stream);
+  void TakeAtShard(aggregator::StreamId stream, const Item& item);
+  const std::map<uint32_t, ShardProcess>& shards() const { return shards_; }
+  // When a shard that drains is taken from lanes that rest; InfiniteFuture if none waits for that.
+  absl::Time VacateAt() const;
+  // When a job goes on without a shard that a worker cannot reach; InfiniteFuture as above.
+  absl::Time UnreachableEnd() const;
+  void PassUntil(absl::Time time);
+
   uint32_t jobs() const { return jobs_; }
   const aggregator::Job* FindJob(uint32_t job) const { return core().FindJob(NameOfJob(job)); }
   Term term() const { return core().config().term; }
@@ -69,7 +90,9 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   // Describes the fault of the last step; empty if there is none.
   const std::string& wrong() const { return wrong_; }
 
-  auto Fields() const { return std::tie(core().config().term, core_, now_, shell_, reductions_); }
+  auto Fields() const {
+    return std::tie(core().config().term, core_, now_, shell_, reductions_, shards_);
+  }
 
  private:
   using Base = world::AggregatorProcess<Sums>;
@@ -78,6 +101,10 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   using Kind = AggregatorOutput::Kind;
 
   void Step(const aggregator::Event& event);
+  // Carries it out where it is for.
+  void Route(aggregator::Action& action);
+  // A shard has been released, and its connection is closed.
+  void EndReleased(ShardId id);
   void Require(const absl::Status& status);
   void SendOn(aggregator::StreamId stream, const Frame& frame) {
     outputs_.push_back({Kind::kFrame, stream, Item(std::get<ResultFrame>(frame))});
@@ -90,12 +117,14 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   void Do(aggregator::EndSession& end) {
     outputs_.push_back({Kind::kEnd, end.session, Item(ToWorker(Ended{std::move(end.error)}))});
   }
+  void Do(const aggregator::ReleaseShard& release) {
+    Require(absl::InternalError(absl::StrCat("it releases shard ", release.shard, " here")));
+  }
   // A worker sees nothing of these.
   void Do(const aggregator::Note&) {}
   void Do(const aggregator::ResultsTaken&) {}
   void Do(const aggregator::AcceptStream&) {}
   void Do(const aggregator::CloseStream&) {}
-  void Do(const aggregator::ReleaseShard&) {}
   void Do(const aggregator::Drained&) {}
   // No explored world writes a state file.
   void Do(const aggregator::SaveState&) { wrong_ = "it saves a state that nobody reads"; }
@@ -105,6 +134,8 @@ class AggregatorProcess : public world::AggregatorProcess<Sums> {
   absl::Time started_;
   absl::Time now_;
   std::vector<Reduction> reductions_;  // In progress, the oldest first.
+  std::map<uint32_t, ShardProcess> shards_;
+  const PushFrame* reported_ = nullptr;  // The frame whose report is taken.
   std::vector<AggregatorOutput> outputs_;
   std::string wrong_;
 };

@@ -16,6 +16,12 @@ AggregatorSummary Summarize(const AggregatorProcess& process) {
   summary.window_runs = process.WindowRuns();
   summary.grace_runs = process.GraceEnd() != absl::InfiniteFuture();
   summary.start_timeout_runs = process.StartTimeoutRuns();
+  summary.vacate_runs = process.VacateAt() != absl::InfiniteFuture();
+  summary.shard_grace_runs = process.UnreachableEnd() != absl::InfiniteFuture();
+  for (const auto& [slot, shard] : process.shards()) {
+    summary.shards[slot] = {true, shard.alive(), shard.Reducing(), shard.Reports(),
+                            shard.draining()};
+  }
   for (uint32_t i = 0; i < process.jobs(); ++i) {
     const aggregator::Job* job = process.FindJob(i);
     for (uint32_t w = 0; job != nullptr && w < kMaxWorkers; ++w) {

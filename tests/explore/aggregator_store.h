@@ -36,6 +36,14 @@ struct AggregatorOrigin {
   uint8_t who = 0;  // kBorn: whether it has been up for long.
 };
 
+struct ShardSummary {
+  bool known = false;  // The aggregator has it.
+  bool alive = false;
+  bool reducing = false;
+  bool reports = false;
+  bool draining = false;
+};
+
 // The search needs this of every state.
 struct AggregatorSummary {
   // The process of each worker that the aggregator counts on; 0 if the worker is lost or unknown.
@@ -46,6 +54,9 @@ struct AggregatorSummary {
   bool window_runs = false;
   bool grace_runs = false;
   bool start_timeout_runs = false;
+  bool vacate_runs = false;
+  bool shard_grace_runs = false;
+  std::array<ShardSummary, kMaxShards> shards{};
 };
 
 class AggregatorStore {

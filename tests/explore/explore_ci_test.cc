@@ -134,6 +134,72 @@ TEST(ExploreWhole, Fault_N2_TwoJobsOfTwoWorkersWithOneBrokenStream) {
   ExpectComplete(Explore(bounds, 60));
 }
 
+// One shard, which holds all bytes.
+Bounds WithAShard(RoundNumber rounds) {
+  Bounds bounds = OneFault(2, rounds, 0);
+  bounds.deaths = bounds.restarts = bounds.evictions = 0;
+  bounds.shards = 1;
+  bounds.coordinator_share = false;
+  return bounds;
+}
+
+// What a shard held is pushed again, or supplied by whoever has staged it.
+TEST(ExploreCi, TwoWorkersTwoRoundsAndAShardThatIsLost) {
+  Bounds bounds = WithAShard(2);
+  bounds.shard_losses = 1;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, TwoWorkersOneRoundAndAShardThatIsLostBesideAWorker) {
+  Bounds bounds = WithAShard(1);
+  bounds.min_workers = 1;
+  bounds.shard_losses = bounds.deaths = 1;
+  bounds.faults = 2;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, TwoWorkersTwoRoundsAndAShardThatDrains) {
+  Bounds bounds = WithAShard(2);
+  bounds.shard_drains = 1;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, TwoWorkersOneRoundAndAShardThatOneCannotReach) {
+  Bounds bounds = WithAShard(1);
+  bounds.shard_cuts = 1;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, TwoWorkersTwoRoundsAndAShardThatComes) {
+  Bounds bounds = WithAShard(2);
+  bounds.shards = 0;
+  bounds.shard_joins = 1;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, Fault_A1_TwoWorkersOneRoundAndAShardWithOneCrash) {
+  Bounds bounds = WithAShard(1);
+  bounds.crashes = 1;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+// The aggregator and a shard hold a chunk each.
+TEST(ExploreWhole, TwoWorkersTwoChunksAndAShardThatIsLost) {
+  Bounds bounds = WithAShard(1);
+  bounds.coordinator_share = true;
+  bounds.chunks = 2;
+  bounds.shard_losses = 1;
+  ExpectComplete(Explore(bounds, 600));
+}
+
+TEST(ExploreWhole, TwoWorkersTwoChunksAndAShardThatDrains) {
+  Bounds bounds = WithAShard(1);
+  bounds.coordinator_share = true;
+  bounds.chunks = 2;
+  bounds.shard_drains = 1;
+  ExpectComplete(Explore(bounds, 600));
+}
+
 // The reduction leaves out orders but no ending: with and without it, each kind of ending occurs
 // equally often.
 TEST(ExploreCi, TheReductionLosesNoEnding) {
@@ -144,7 +210,11 @@ TEST(ExploreCi, TheReductionLosesNoEnding) {
   crash_and_death.restarts = crash_and_death.evictions = 0;
   Bounds broken_stream = OneFault(2, 1, 0);
   broken_stream.stream_cuts = 1;
-  for (Bounds bounds : {loss, crash, crash_and_death, broken_stream}) {
+  Bounds lost_shard = WithAShard(1);
+  lost_shard.shard_losses = 1;
+  Bounds drain = WithAShard(1);
+  drain.shard_drains = 1;
+  for (Bounds bounds : {loss, crash, crash_and_death, broken_stream, lost_shard, drain}) {
     const SearchResult reduced = Explore(bounds, 60);
     bounds.reduce = false;
     const SearchResult whole = Explore(bounds, 60);

@@ -177,5 +177,38 @@ TEST(ExploreMutations, Fault_N2_SettlingAtOnceLosesASessionTooEarly) {
   ExpectViolation(bounds, "is lost before it has lingered");
 }
 
+// A shard that holds everything and is lost.
+Bounds WithALostShard(uint32_t min_workers) {
+  Bounds bounds = Small(2, min_workers, 0);
+  bounds.shards = 1;
+  bounds.coordinator_share = false;
+  bounds.shard_losses = 1;
+  return bounds;
+}
+
+// The aggregator reduces what it believes to be where the lost shard's bytes are now.
+TEST(ExploreMutations, TakingALostShardsBytesForThereReducesWhatIsNot) {
+  Bounds bounds = WithALostShard(2);
+  ExpectSound(bounds);
+  bounds.rules.keeps_lost_chunks = true;
+  ExpectViolation(bounds, "The aggregator's core is broken");
+}
+
+// A member that has not received the prepared results waits for them for ever.
+TEST(ExploreMutations, LeavingPreparedResultsLostIsStuck) {
+  Bounds bounds = WithALostShard(2);
+  bounds.rules.leaves_results_lost = true;
+  ExpectViolation(bounds, kStuck);
+}
+
+// A worker is lost after it has contributed, and then the shard with what it had pushed.
+TEST(ExploreMutations, AwaitingWhatALostWorkerCannotPushAgainIsStuck) {
+  Bounds bounds = WithALostShard(1);
+  bounds.deaths = 1;
+  ExpectSound(bounds);
+  bounds.rules.awaits_lost_contributors = true;
+  ExpectViolation(bounds, kStuck);
+}
+
 }  // namespace
 }  // namespace basin::explore

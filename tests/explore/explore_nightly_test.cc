@@ -79,5 +79,40 @@ TEST(ExploreNightly, Fault_N2_BrokenConnections) {
   ExpectRight(bounds, 900);
 }
 
+// Two chunks, of which the aggregator and a shard hold one each.
+Bounds TwoChunksAndAShard() {
+  Bounds bounds = TwoOfEach(2, 1);
+  bounds.min_workers = 1;
+  bounds.crashes = bounds.evictions = bounds.restarts = 0;
+  bounds.deaths = 1;
+  bounds.shards = 1;
+  bounds.chunks = 2;
+  bounds.shard_losses = bounds.shard_drains = bounds.shard_cuts = bounds.shard_joins = 1;
+  return bounds;
+}
+
+TEST(ExploreNightly, AShardThatAWorkerCannotReach) {
+  Bounds bounds = TwoChunksAndAShard();
+  bounds.faults = 1;
+  ExpectRight(bounds, 900);
+}
+
+TEST(ExploreNightly, Fault_A2_AShardWithOneCrashAndOneFault) {
+  Bounds bounds = TwoChunksAndAShard();
+  bounds.chunks = 1;
+  bounds.coordinator_share = false;
+  bounds.crashes = bounds.faults = 1;
+  ExpectRight(bounds, 900);
+}
+
+TEST(ExploreNightly, ShardsThatComeAndGoWithTwoDelays) {
+  Bounds bounds = TwoChunksAndAShard();
+  bounds.rounds = 2;
+  bounds.crashes = 1;
+  bounds.shard_losses = bounds.shard_joins = 2;
+  bounds.delays = 2;
+  ExpectRight(bounds, 900);
+}
+
 }  // namespace
 }  // namespace basin::explore

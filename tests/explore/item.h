@@ -30,9 +30,10 @@ using world::DigestOf;
 using world::MaskOf;
 using world::Sums;
 
-// The contribution of one process (worker and life) to a round.
-constexpr Chunk ContributionOf(uint32_t worker, uint32_t life, RoundNumber round) {
-  return {MaskOf(worker), ((round * 31 + life) * kMaxWorkers + worker + 1) * 0xd6e8feb86659fd93};
+// What one process (worker and life) contributes to a chunk of a round.
+constexpr Chunk ContributionOf(uint32_t worker, uint32_t life, RoundNumber round, uint32_t chunk) {
+  return {MaskOf(worker), ((round * 31 + life) * kMaxWorkers + worker + 1) * 0xd6e8feb86659fd93 +
+                              chunk * 0xa0761d6478bd642f};
 }
 
 using PushFrame = world::PushFrame<Chunk>;

@@ -36,6 +36,11 @@ they lie, and for a violation the shortest way there and how to replay it.
   --node            worker w0 stands for two trainers in every odd round
   --carries         worker w0 contributes for w1, too, which withdraws without results
   --late            rounds go on without those who are late, once half have contributed
+  --shards N        processes that hold bytes beside the aggregator, up to 2 (0)
+  --chunks N        of the tensor (1)           --shard-losses N  with all that they hold (0)
+  --no-share        the aggregator holds none   --shard-drains N  of shards (0)
+                    while there are shards      --shard-joins N   of shards (0)
+                                                --shard-cuts N    between a worker and one (0)
   --replay STEPS    take these steps, as a      --no-reduction also take steps late that commute
                     violation prints them                      with all others
 
@@ -51,6 +56,9 @@ they lie, and for a violation the shortest way there and how to replay it.
       settling           take a closed session for lost before it has lingered
       ack-once           count an acknowledgement for the next session, too
       late-stage         tell a verdict before those who were late have STAGED
+      push-again         do not ask again for what a lost shard held
+      supply-lost        do not ask members for prepared results that it held
+      next-attempt       wait for what it held of a worker that is lost, too
 
 Exit status: 0 no violation, 1 a violation, 2 wrong usage, 3 cut without a violation.
 
@@ -99,6 +107,12 @@ int main(int argc, char** argv) {
       {"--evictions", [&](uint32_t n) { bounds.evictions = n; }},
       {"--cuts", [&](uint32_t n) { bounds.cuts = n; }},
       {"--stream-cuts", [&](uint32_t n) { bounds.stream_cuts = n; }},
+      {"--shards", [&](uint32_t n) { bounds.shards = n; }},
+      {"--chunks", [&](uint32_t n) { bounds.chunks = n; }},
+      {"--shard-losses", [&](uint32_t n) { bounds.shard_losses = n; }},
+      {"--shard-drains", [&](uint32_t n) { bounds.shard_drains = n; }},
+      {"--shard-cuts", [&](uint32_t n) { bounds.shard_cuts = n; }},
+      {"--shard-joins", [&](uint32_t n) { bounds.shard_joins = n; }},
       {"--jobs", [&](uint32_t n) { bounds.jobs = n; }},
       {"--faults", [&](uint32_t n) { bounds.faults = n; }},
       {"--max-states", [&](uint32_t n) { limits.states = n; }},
@@ -124,6 +138,8 @@ int main(int argc, char** argv) {
       bounds.node = basin::explore::Node::kRepresents;
     } else if (option == "--late") {
       bounds.late = true;
+    } else if (option == "--no-share") {
+      bounds.coordinator_share = false;
     } else if (option == "--no-reduction") {
       bounds.reduce = false;
     } else if (option == "--fine-trainer") {
@@ -144,6 +160,9 @@ int main(int argc, char** argv) {
   if (bounds.workers < 1 || bounds.workers > basin::explore::kMaxWorkers || bounds.jobs < 1 ||
       bounds.jobs > basin::explore::kMaxWorkers / bounds.workers) {
     return WrongUsage("--workers or --jobs is out of range");
+  }
+  if (bounds.shards > basin::explore::kMaxShards || bounds.chunks < 1) {
+    return WrongUsage("--shards or --chunks is out of range");
   }
   if (!replay.empty()) return ReplayAndPrint(bounds, replay);
   const basin::explore::SearchResult result = basin::explore::Search(bounds, limits);

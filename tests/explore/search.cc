@@ -21,7 +21,7 @@ namespace basin::explore {
 namespace {
 
 // The letter of each StepKind.
-constexpr std::string_view kStepLetters = "cuUdDrtnfwgszXREKSA";
+constexpr std::string_view kStepLetters = "cuUdDrtnfwgpqexhmNjvGszXREKSALQCHJ";
 constexpr char kStuck[] = "Nothing can happen any more, and the job is stuck: ";
 
 // Returns the CPU time of this process, because other load on the machine must not cut a search.
@@ -214,6 +214,12 @@ std::string CommandOf(const Bounds& bounds) {
   add("--evictions", bounds.evictions, 0);
   add("--cuts", bounds.cuts, 0);
   add("--stream-cuts", bounds.stream_cuts, 0);
+  add("--shards", bounds.shards, 0);
+  add("--chunks", bounds.chunks, 1);
+  add("--shard-losses", bounds.shard_losses, 0);
+  add("--shard-drains", bounds.shard_drains, 0);
+  add("--shard-cuts", bounds.shard_cuts, 0);
+  add("--shard-joins", bounds.shard_joins, 0);
   add("--jobs", bounds.jobs, 1);
   add("--faults", bounds.faults, Bounds().faults);
   add("--delays", bounds.delays, kAllOrders);
@@ -221,6 +227,7 @@ std::string CommandOf(const Bounds& bounds) {
   if (bounds.node == Node::kShrinks) command += " --node";
   if (bounds.node == Node::kRepresents) command += " --carries";
   if (bounds.late) command += " --late";
+  if (!bounds.coordinator_share) command += " --no-share";
   if (!bounds.reduce) command += " --no-reduction";
   if (!bounds.whole_trainer) command += " --fine-trainer";
   for (const RuleSwitch& rule : kRuleSwitches) {

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "protocol/version.h"
 #include "tests/explore/aggregator_process.h"
 
 namespace basin::explore {
@@ -14,13 +15,13 @@ namespace {
 // The client's clock stands still, because none of its timers matters here.
 const absl::Time kNow = absl::UnixEpoch() + absl::Hours(24);
 
-client::Config MakeConfig(uint32_t job, uint32_t worker, uint32_t life,
-                          const JobSettings& settings) {
+client::Config MakeConfig(uint32_t job, uint32_t worker, uint32_t life, const Trainers& trainers) {
   client::Config config;
   config.job = NameOfJob(job);
   config.worker = absl::StrCat("w", worker);
   config.nonce = 1 + life * kMaxWorkers + worker;
-  config.settings = settings;
+  config.settings = trainers.settings;
+  if (trainers.knows_shards) config.features |= kFeaturePlacement;
   config.streams = 1;
   config.answer_warning = absl::InfiniteDuration();
   config.backoff_limit = absl::ZeroDuration();  // A step of the world decides when it reconnects.
@@ -28,8 +29,8 @@ client::Config MakeConfig(uint32_t job, uint32_t worker, uint32_t life,
   return config;
 }
 
-// A tensor of one whole chunk.
-TensorSpec TheTensor() { return {"t", DType::kF32, {kChunkBytes / 4}}; }
+// A tensor of whole chunks.
+TensorSpec TheTensor(uint32_t chunks) { return {"t", DType::kF32, {chunks * kChunkBytes / 4}}; }
 
 RoundSpec TheSpec() {
   RoundSpec spec;
@@ -39,13 +40,15 @@ RoundSpec TheSpec() {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(uint32_t job, uint32_t worker, uint32_t life,
-                             const JobSettings& settings, Node node)
-    : Base(MakeConfig(job, worker, life, settings)), worker_(worker), life_(life), node_(node) {}
+WorkerProcess::WorkerProcess(uint32_t job, uint32_t worker, uint32_t life, const Trainers& trainers)
+    : Base(MakeConfig(job, worker, life, trainers)),
+      worker_(worker),
+      life_(life),
+      trainers_(&trainers) {}
 
 void WorkerProcess::Start(LaneKind kind) {
   BeginStep();
-  Step(client::RegisterTensors{kLane, kind, {TheTensor()}});
+  Step(client::RegisterTensors{kLane, kind, {TheTensor(trainers_->chunks)}});
   Step(client::DeclareReady{});
 }
 
@@ -59,9 +62,19 @@ void WorkerProcess::SessionDown() {
   Step(client::SessionDown{"explored"});
 }
 
-void WorkerProcess::StreamDown() {
+void WorkerProcess::StreamUp(uint32_t stream) {
   BeginStep();
-  Step(client::StreamDown{0});
+  Step(client::StreamUp{stream});
+}
+
+void WorkerProcess::StreamDown(uint32_t stream) {
+  BeginStep();
+  Step(client::StreamDown{stream, "explored"});
+}
+
+bool WorkerProcess::ReportsUnreachable(uint32_t stream) const {
+  const client::Streams& streams = core_.session().streams();
+  return !streams.Names(stream) || !streams.Of(stream).WhyUnreachable().empty();
 }
 
 void WorkerProcess::Take(const Item& item) {
@@ -92,18 +105,22 @@ void WorkerProcess::StepTrainer(bool whole) {
     SetRanks(last_verdict() + 1);
     client::BeginRound begin;
     begin.spec = TheSpec();
-    begin.represents = node_ == Node::kRepresents && worker_ == 0 ? 1 : 0;
+    begin.represents = trainers_->node == Node::kRepresents && worker_ == 0 ? 1 : 0;
     Step(begin);
     if (!whole) return;
   }
-  if (node_ == Node::kRepresents && worker_ == 1) {
+  if (trainers_->node == Node::kRepresents && worker_ == 1) {
     trainer_ = TrainerPhase::kWithout;
     Step(client::WithdrawRound{0, "w0 has its gradients", true});
     return Step(client::WaitRound{0, absl::InfiniteFuture()});
   }
   trainer_ = TrainerPhase::kInRound;
   const RoundNumber round = last_verdict() + 1;
-  Step(client::PushTensor{0, 0, DigestOf(ContributionOf(worker_, life_, round))});
+  Digest digest = 0;
+  for (uint32_t chunk = 0; chunk < trainers_->chunks; ++chunk) {
+    digest += DigestOf(ContributionOf(worker_, life_, round, chunk));
+  }
+  Step(client::PushTensor{0, 0, digest});
   Step(client::CommitRound{0});
   SetRanks(round + 1);  // While the round is open, so that hellos report it before a begin does.
   // An early verdict ends the round with the commit; the wait then ends at once.
@@ -111,12 +128,12 @@ void WorkerProcess::StepTrainer(bool whole) {
 }
 
 uint32_t WorkerProcess::TrainersOf(uint32_t worker, RoundNumber round) const {
-  if (worker != 0 || node_ == Node::kNone) return 1;
-  return node_ == Node::kRepresents || round % 2 == 1 ? 2 : 1;
+  if (worker != 0 || trainers_->node == Node::kNone) return 1;
+  return trainers_->node == Node::kRepresents || round % 2 == 1 ? 2 : 1;
 }
 
 void WorkerProcess::SetRanks(RoundNumber round) {
-  if (node_ != Node::kShrinks || worker_ != 0) return;
+  if (trainers_->node != Node::kShrinks || worker_ != 0) return;
   Step(client::SetRanks{TrainersOf(worker_, round), 0});
 }
 
@@ -160,9 +177,11 @@ void WorkerProcess::Wrong(std::string what) {
   if (wrong_.empty()) wrong_ = std::move(what);
 }
 
-void WorkerProcess::Do(const client::OpenStream&) {
-  outputs_.push_back({Kind::kOpenStream, {}});
-  opens_ = true;
+void WorkerProcess::Do(const client::OpenStream& open) {
+  const bool to_shard = open.shard.shard != kCoordinatorShard;
+  const uint32_t slot = to_shard ? SlotOf(open.shard.endpoint) : 0;
+  outputs_.push_back({Kind::kOpenStream, open.stream, slot});
+  opens_ = opens_ || !to_shard;
 }
 
 void WorkerProcess::Do(const client::RoundRejected& rejected) {
@@ -198,12 +217,18 @@ void WorkerProcess::Do(const client::Deliver& deliver) {
                        ", but holds the gradients of ", trainers, " trainers"));
   }
   const world::StagedChunks<Chunk>& staged = shell_.staged(0);
-  const Chunk* chunk = staged.Find(0, 0);
-  if (staged.round != record.round || chunk == nullptr || chunk->mask != mask ||
-      DigestOf(*chunk) != record.value.digest) {
-    Wrong(absl::StrCat("it applies round ", record.round, " with the bytes of round ", staged.round,
-                       " from ", DescribeMask(chunk == nullptr ? 0 : chunk->mask),
-                       " where the record counts ", DescribeMask(mask)));
+  Digest digest = 0;
+  for (uint32_t i = 0; i < trainers_->chunks; ++i) {
+    const Chunk* chunk = staged.Find(0, i);
+    if (staged.round != record.round || chunk == nullptr || chunk->mask != mask) {
+      Wrong(absl::StrCat("it applies round ", record.round, " with the bytes of round ",
+                         staged.round, " from ", DescribeMask(chunk == nullptr ? 0 : chunk->mask),
+                         " where the record counts ", DescribeMask(mask)));
+    }
+    if (chunk != nullptr) digest += DigestOf(*chunk);
+  }
+  if (digest != record.value.digest) {
+    Wrong(absl::StrCat("it applies round ", record.round, " with other bytes than were decided"));
   }
 }
 

@@ -29,10 +29,13 @@ struct WorkerOutput {
     kFrame,
     kOpenSession,
     kCloseSession,
-    kOpenStream,  // The data stream.
+    kOpenStream,   // To the aggregator when its number is 0, or else to a shard.
+    kCloseStream,  // To a shard.
   };
   Kind kind = Kind::kMessage;
-  Item item;
+  uint32_t stream = 0;
+  uint32_t slot = 0;  // kOpenStream: that of the shard.
+  Item item = {};
 };
 
 // A round that a worker applied; the chain stands for the whole history up to it.
@@ -62,16 +65,27 @@ enum class Node : uint8_t {
       2,  // It contributes for w1, too, which withdraws without results and requests them.
 };
 
+// What all trainers of a world have in common.
+struct Trainers {
+  JobSettings settings;
+  Node node = Node::kNone;
+  uint32_t chunks = 1;        // Of the tensor.
+  bool knows_shards = false;  // Their clients do.
+};
+
 class WorkerProcess : public world::WorkerProcess<Sums> {
  public:
-  WorkerProcess(uint32_t job, uint32_t worker, uint32_t life, const JobSettings& settings,
-                Node node);
+  // REQUIRES: `trainers` outlives it and its copies.
+  WorkerProcess(uint32_t job, uint32_t worker, uint32_t life, const Trainers& trainers);
 
   // The process starts: it opens a session, registers its tensor and is ready.
   void Start(LaneKind kind);
   void SessionUp();
   void SessionDown();
-  void StreamDown();
+  void StreamUp(uint32_t stream);  // To a shard.
+  void StreamDown(uint32_t stream);
+  // Whether it reports the shard at the end of this stream as out of reach.
+  bool ReportsUnreachable(uint32_t stream) const;
   void Take(const Item& item);
   // The trainer's next call. With `whole`, it begins, pushes, commits and waits in one step.
   bool TrainerCanStep(RoundNumber last_round) const;
@@ -104,22 +118,25 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
   // Forgets the outputs of the step before.
   void BeginStep();
   void Step(const client::Event& event);
-  void SendOn(uint32_t /*stream*/, PushFrame frame) {
-    outputs_.push_back({Kind::kFrame, Item(std::move(frame))});
+  void SendOn(uint32_t stream, PushFrame frame) {
+    outputs_.push_back({Kind::kFrame, stream, 0, Item(std::move(frame))});
   }
   void SendOn(uint32_t /*stream*/, const BlobFrame&) { Wrong("no explored world has values"); }
-  Chunk ChunkOf(const client::SendContribution& send, const TensorSpec&, uint32_t) const {
-    return ContributionOf(worker_, life_, send.round);
+  Chunk ChunkOf(const client::SendContribution& send, const TensorSpec&, uint32_t chunk) const {
+    return ContributionOf(worker_, life_, send.round, chunk);
   }
   void Require(const absl::Status& status) {
     if (!status.ok()) Wrong(std::string(status.message()));
   }
   void Do(client::Send& send) {
-    outputs_.push_back({Kind::kMessage, Item(std::move(send.message))});
+    outputs_.push_back({Kind::kMessage, 0, 0, Item(std::move(send.message))});
   }
-  void Do(const client::OpenSession&) { outputs_.push_back({Kind::kOpenSession, {}}); }
-  void Do(const client::CloseSession&) { outputs_.push_back({Kind::kCloseSession, {}}); }
-  void Do(const client::OpenStream&);
+  void Do(const client::OpenSession&) { outputs_.push_back({Kind::kOpenSession}); }
+  void Do(const client::CloseSession&) { outputs_.push_back({Kind::kCloseSession}); }
+  void Do(const client::OpenStream& open);
+  void Do(const client::CloseStream& close) {
+    outputs_.push_back({Kind::kCloseStream, close.stream});
+  }
   void Do(const client::Deliver& deliver);
   void Do(const client::FailRound& fail);
   void Do(const client::RoundRejected& rejected);
@@ -137,14 +154,14 @@ class WorkerProcess : public world::WorkerProcess<Sums> {
 
   uint32_t worker_;
   uint32_t life_;
-  Node node_;  // The same for all workers of a world.
+  const Trainers* trainers_;
   TrainerPhase trainer_ = TrainerPhase::kWaiting;
   bool loads_ = false;  // It must load a donor's state before it begins.
   Generation generation_;
   bool conflict_ = false;
   // Outputs of the last step.
   bool declare_ready_ = false;
-  bool opens_ = false;  // A data stream.
+  bool opens_ = false;  // Its data stream to the aggregator.
   std::vector<WorkerOutput> outputs_;
   std::vector<Applied> applied_;
   std::string wrong_;

@@ -29,10 +29,15 @@ std::string NameOf(uint32_t worker) { return absl::StrCat("w", worker); }
 uint8_t ProcessOf(const WorldStep& step) {
   if (step.kind == StepKind::kReduce) return kReducer;
   if (step.kind == StepKind::kWindow || step.kind == StepKind::kGrace ||
-      step.kind == StepKind::kStartTimeout) {
+      step.kind == StepKind::kStartTimeout || step.kind == StepKind::kVacate ||
+      step.kind == StepKind::kShardGrace) {
     return kClock;
   }
-  return step.worker;
+  if (step.kind == StepKind::kShardReport || step.kind == StepKind::kShardReduce ||
+      step.kind == StepKind::kShardNotice || step.kind == StepKind::kShardDial) {
+    return kFirstShard + step.worker;
+  }
+  return step.worker % kMaxWorkers;
 }
 
 // The scheduler lets this process act only if no other one can.
@@ -82,9 +87,12 @@ World::World(const Bounds& bounds)
                      process.TakeOutputs();  // They were sent when the step was first taken.
                    },
                    kCachedAggregators) {
-  settings_.min_workers = bounds_.min_workers;
-  settings_.max_workers = bounds_.workers;
-  settings_.start_workers = bounds_.workers;
+  trainers_.settings.min_workers = bounds_.min_workers;
+  trainers_.settings.max_workers = bounds_.workers;
+  trainers_.settings.start_workers = bounds_.workers;
+  trainers_.node = bounds_.node;
+  trainers_.chunks = bounds_.chunks;
+  trainers_.knows_shards = bounds_.shards + bounds_.shard_joins > 0;
   State state;
   state.aggregator = FirstAggregator(1, true);
   state.history = histories_.Add({std::vector<std::vector<uint64_t>>(bounds_.jobs), false});
@@ -97,8 +105,9 @@ World::World(const Bounds& bounds)
   for (size_t i = 0; i < state.order.size(); ++i) state.order[i] = static_cast<uint8_t>(i);
   work.state = state;
   work.history = histories_[state.history];
+  for (uint32_t slot = 0; slot < bounds_.shards; ++slot) ShardComes(work, slot);
   for (uint32_t w = 0; w < bounds_.processes(); ++w) {
-    work.state.workers[w] = workers_.Add(WorkerProcess(JobOf(w), w, 0, settings_, bounds_.node));
+    work.state.workers[w] = workers_.Add(WorkerProcess(JobOf(w), w, 0, trainers_));
     RunWorker(work, w, Input::kStart);
   }
   for (uint32_t w = 0; w < bounds_.processes(); ++w) {
@@ -129,6 +138,8 @@ aggregator::Config World::AggregatorConfig(Term term) const {
   if (bounds_.late) config.late_policy = aggregator::LatePolicy::kLeaveOut;
   config.quorum_percent = 50;
   config.frame_bytes = kChunkBytes;
+  config.least_share = 1;
+  config.coordinator_share = bounds_.coordinator_share;
   config.rules = bounds_.rules;
   return config;
 }
@@ -189,9 +200,24 @@ bool World::Urgent(const State& state, std::vector<WorldStep>& steps) {
   };
   uint32_t faults = 0;
   for (size_t i = 1; i < kFaultKinds; ++i) faults += state.used[i];
-  const bool cuts_over = faults >= bounds_.faults || (over(Fault::kCut, bounds_.cuts) &&
-                                                      over(Fault::kStreamCut, bounds_.stream_cuts));
-  if (!over(Fault::kCrash, bounds_.crashes) || !cuts_over) return false;
+  const bool faults_over = faults >= bounds_.faults;
+  const auto& shards = aggregators_.SummaryOf(state.aggregator).shards;
+  const bool cuts_over = faults_over || (over(Fault::kCut, bounds_.cuts) &&
+                                         over(Fault::kStreamCut, bounds_.stream_cuts) &&
+                                         over(Fault::kShardCut, bounds_.shard_cuts));
+  if (cuts_over) {
+    for (uint8_t slot = 0; slot < kMaxShards; ++slot) {
+      if (!shards[slot].reports) continue;
+      steps.push_back({StepKind::kShardReport, slot});
+      return true;
+    }
+  }
+  const bool drains = std::any_of(shards.begin(), shards.end(),
+                                  [](const ShardSummary& shard) { return shard.draining; });
+  const bool shards_stay =
+      !drains && (faults_over || (over(Fault::kShardLoss, bounds_.shard_losses) &&
+                                  over(Fault::kShardDrain, bounds_.shard_drains)));
+  if (!over(Fault::kCrash, bounds_.crashes) || !cuts_over || !shards_stay) return false;
   for (uint32_t w = 0; w < bounds_.processes(); ++w) {
     if (UrgentOfWorker(state, w, steps)) return true;
   }
@@ -208,14 +234,26 @@ bool World::UrgentOfWorker(const State& state, uint32_t w, std::vector<WorldStep
   }
   if (!link.open) return false;
   const bool message = !link.down.empty();
-  const bool frame = link.stream && !link.down_frames.empty();
+  const bool own_frame = link.stream && !link.down_frames.empty();
   const bool train = workers_[state.workers[w]].TrainerCanStep(bounds_.rounds);
-  const bool all_known = link.ended || !link.stream || (message && frame);
+  bool frame = own_frame;
+  bool stream = link.stream;              // Frames can come.
+  bool each = !link.stream || own_frame;  // Each of these has one.
+  for (const ShardStream& shard : link.shards) {
+    stream = stream || shard.wanted || shard.open;
+    frame = frame || !shard.down.empty() || shard.ended;
+    each = each && !shard.wanted && (!shard.open || (!shard.down.empty() && !shard.ended));
+  }
+  const bool all_known = link.ended || !stream || (message && each);
   if (all_known && (message || frame)) {
     if (message) add(StepKind::kDown);
-    if (frame) add(StepKind::kDownFrame);
+    if (own_frame) add(StepKind::kDownFrame);
+    for (size_t i = 0; i < link.shards.size(); ++i) {
+      if (link.shards[i].down.empty()) continue;
+      steps.push_back({StepKind::kShardDown, static_cast<uint8_t>(w + kMaxWorkers * i)});
+    }
     if (train) add(StepKind::kTrain);
-    return true;
+    if (!steps.empty()) return true;
   }
   if (!message || frame || train) return false;
   const auto& head = std::get<ToWorker>(items_[link.down.front()]);
@@ -251,6 +289,17 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
     if (!link.up_frames.empty()) add(StepKind::kUpFrame, w);
     if (!link.down.empty()) add(StepKind::kDown, w);
     if (link.stream && !link.down_frames.empty()) add(StepKind::kDownFrame, w);
+    for (uint32_t i = 0; i < link.shards.size(); ++i) {
+      const ShardStream& stream = link.shards[i];
+      const uint32_t which = w + kMaxWorkers * i;
+      if (stream.carries() && !stream.up.empty()) add(StepKind::kShardUp, which);
+      if (!stream.down.empty()) add(StepKind::kShardDown, which);
+      if (link.ended) continue;
+      if (stream.ended) add(StepKind::kShardEnd, which);
+      if (stream.wanted && !workers_[state.workers[w]].ReportsUnreachable(i + 1)) {
+        add(StepKind::kShardFail, which);
+      }
+    }
     if (ProcessIsLost(state, w)) {
       add(StepKind::kForget, w);
     } else if (link.ghost != 0) {
@@ -264,6 +313,15 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
   if (aggregator.reducing) add(StepKind::kReduce);
   if (aggregator.window_runs) add(StepKind::kWindow);
   if (aggregator.grace_runs) add(StepKind::kGrace);
+  for (uint32_t slot = 0; slot < kMaxShards; ++slot) {
+    const ShardSummary& shard = aggregator.shards[slot];
+    if (shard.reports) add(StepKind::kShardReport, slot);
+    if (shard.reducing) add(StepKind::kShardReduce, slot);
+    if (shard.known && !shard.alive) add(StepKind::kShardNotice, slot);
+    if (state.shards[slot].phase == ShardPhase::kDials) add(StepKind::kShardDial, slot);
+  }
+  if (aggregator.vacate_runs) add(StepKind::kVacate);
+  if (aggregator.shard_grace_runs) add(StepKind::kShardGrace);
   if (steps.empty() && aggregator.start_timeout_runs) add(StepKind::kStartTimeout);
   if (bounds_.delays != kAllOrders && !steps.empty()) Schedule(state, steps);
   const size_t usual = steps.size();
@@ -288,7 +346,40 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
     }
   }
   if (left(Fault::kCrash, bounds_.crashes)) add(StepKind::kCrash);
+  AddShardFaults(state, faults < bounds_.faults, steps);
   return usual;
+}
+
+void World::AddShardFaults(const State& state, bool may, std::vector<WorldStep>& steps) const {
+  const auto left = [&](Fault fault, uint32_t most) {
+    return may && state.used[static_cast<size_t>(fault)] < most;
+  };
+  const auto add = [&](StepKind kind, uint32_t which) {
+    steps.push_back({kind, static_cast<uint8_t>(which)});
+  };
+  const AggregatorSummary& aggregator = aggregators_.SummaryOf(state.aggregator);
+  bool joins = left(Fault::kShardJoin, bounds_.shard_joins);
+  for (uint32_t slot = 0; slot < kMaxShards; ++slot) {
+    const ShardPhase phase = state.shards[slot].phase;
+    if (phase == ShardPhase::kOut) {
+      if (joins) add(StepKind::kJoinShard, slot);
+      joins = false;  // Another one is as good.
+      continue;
+    }
+    if (left(Fault::kShardLoss, bounds_.shard_losses)) add(StepKind::kLoseShard, slot);
+    if (phase != ShardPhase::kLinked) continue;
+    if (left(Fault::kShardDrain, bounds_.shard_drains) && !aggregator.shards[slot].draining) {
+      add(StepKind::kDrainShard, slot);
+    }
+    for (uint32_t w = 0; w < bounds_.processes(); ++w) {
+      if (state.workers[w] == kNoProcess) continue;
+      const bool cut_off = (links_[state.links[w]].cut_off >> slot & 1) != 0;
+      if (cut_off) add(StepKind::kHealShard, w + kMaxWorkers * slot);
+      if (!cut_off && left(Fault::kShardCut, bounds_.shard_cuts)) {
+        add(StepKind::kCutShard, w + kMaxWorkers * slot);
+      }
+    }
+  }
 }
 
 // ---- processes
@@ -325,6 +416,39 @@ void World::GiveAggregator(AggregatorProcess& process, const AggregatorOrigin& o
     case Input::kStartTimeout:
       process.PassStartTimeout();
       break;
+    case Input::kShardComes:
+      process.TakeShard(origin.who, origin.item);
+      break;
+    case Input::kShardDies:
+      process.KillShard(origin.who);
+      break;
+    case Input::kShardLost:
+      process.LoseShard(origin.who);
+      break;
+    case Input::kShardDrains:
+      process.DrainShard(origin.who);
+      break;
+    case Input::kShardOpens:
+      process.OpenStreamOf(origin.item % kMaxShards, origin.who, origin.item / kMaxShards);
+      break;
+    case Input::kShardCloses:
+      process.CloseShardStream(origin.who);
+      break;
+    case Input::kShardTakes:
+      process.TakeAtShard(origin.who, items_[origin.item]);
+      break;
+    case Input::kShardReduces:
+      process.FinishReductionOf(origin.who);
+      break;
+    case Input::kShardReports:
+      process.HearShard(origin.who);
+      break;
+    case Input::kVacate:
+      process.PassUntil(process.VacateAt());
+      break;
+    case Input::kShardGrace:
+      process.PassUntil(process.UnreachableEnd());
+      break;
     default:
       break;
   }
@@ -341,7 +465,7 @@ World::Effect World::StepAggregator(uint32_t process, Input input, uint8_t who, 
   Effect effect;
   effect.first_output = static_cast<uint32_t>(outputs_.size());
   for (AggregatorOutput& output : next.TakeOutputs()) {
-    outputs_.push_back({static_cast<uint8_t>(output.kind), static_cast<uint8_t>(output.session),
+    outputs_.push_back({static_cast<uint8_t>(output.kind), static_cast<uint8_t>(output.to), 0,
                         items_.Add(std::move(output.item))});
   }
   effect.outputs = static_cast<uint32_t>(outputs_.size()) - effect.first_output;
@@ -370,8 +494,11 @@ World::Effect World::StepWorker(uint32_t process, Input input, uint32_t item) {
     case Input::kSessionDown:
       next.SessionDown();
       break;
+    case Input::kStreamUp:
+      next.StreamUp(item);
+      break;
     case Input::kStreamDown:
-      next.StreamDown();
+      next.StreamDown(item);
       break;
     case Input::kReceive:
       next.Take(items_[item]);
@@ -387,8 +514,9 @@ World::Effect World::StepWorker(uint32_t process, Input input, uint32_t item) {
   for (WorkerOutput& output : next.TakeOutputs()) {
     const bool sends =
         output.kind == WorkerOutput::Kind::kMessage || output.kind == WorkerOutput::Kind::kFrame;
-    outputs_.push_back(
-        {static_cast<uint8_t>(output.kind), 0, sends ? items_.Add(std::move(output.item)) : 0});
+    outputs_.push_back({static_cast<uint8_t>(output.kind), static_cast<uint8_t>(output.stream),
+                        static_cast<uint8_t>(output.slot),
+                        sends ? items_.Add(std::move(output.item)) : 0});
   }
   effect.outputs = static_cast<uint32_t>(outputs_.size()) - effect.first_output;
   effect.first_applied = static_cast<uint32_t>(applied_.size());
@@ -410,14 +538,23 @@ void World::RunAggregator(Work& work, Input input, uint8_t who, uint32_t item) {
   if (effect.wrong != 0) work.Fail(wrongs_[effect.wrong]);
   for (uint32_t i = 0; i < effect.outputs; ++i) {
     const Output output = outputs_[effect.first_output + i];
-    const uint32_t worker = WorkerOf(output.session);
-    Link& link = work.links[worker];
     const Kind kind = static_cast<Kind>(output.kind);
-    if (output.session == link.ghost) {
+    if (kind == Kind::kRelease) {
+      work.Narrate([&] { return absl::StrCat("    shard s", output.to, " is released"); });
+      ShardIsGone(work, output.to);
+      continue;
+    }
+    if (output.to >= kFirstShardStream) {
+      OnShardStream(work, output);
+      continue;
+    }
+    const uint32_t worker = WorkerOf(output.to);
+    Link& link = work.links[worker];
+    if (output.to == link.ghost) {
       if (kind == Kind::kEnd) link.ghost = 0;
       continue;
     }
-    if (!link.open || link.session != output.session || link.ended) continue;
+    if (!link.open || link.session != output.to || link.ended) continue;
     work.Narrate([&] {
       return absl::StrCat("    to ", NameOf(worker), ": ", Describe(items_[output.item]));
     });
@@ -427,6 +564,32 @@ void World::RunAggregator(Work& work, Input input, uint8_t who, uint32_t item) {
       link.ended = true;
       link.up.clear();
       link.up_frames.clear();
+    }
+  }
+}
+
+void World::OnShardStream(Work& work, const Output& output) {
+  using Kind = AggregatorOutput::Kind;
+  const uint32_t worker = WorkerOfStream(output.to);
+  for (ShardStream& stream : work.links[worker].shards) {
+    if (!stream.open || stream.ended || stream.number != output.to) continue;
+    switch (static_cast<Kind>(output.kind)) {
+      case Kind::kShardFrame:
+        work.Narrate([&] {
+          return absl::StrCat("    s", stream.slot, " to ", NameOf(worker), ": ",
+                              Describe(items_[output.item]));
+        });
+        stream.down.push_back(output.item);
+        break;
+      case Kind::kAcceptStream:
+        stream.accepted = true;
+        break;
+      case Kind::kCloseStream:
+        stream.ended = true;
+        stream.up.clear();
+        break;
+      default:
+        break;
     }
   }
 }
@@ -445,6 +608,16 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
       case Kind::kMessage:
       case Kind::kFrame:
         if (!link.open || link.ended) break;
+        if (output.to > 0) {
+          ShardStream& stream = link.shards[output.to - 1];
+          if (!stream.open || stream.ended) break;
+          work.Narrate([&] {
+            return absl::StrCat("    from ", NameOf(worker), " to s", stream.slot, ": ",
+                                Describe(items_[output.item]));
+          });
+          stream.up.push_back(output.item);
+          break;
+        }
         work.Narrate([&] {
           return absl::StrCat("    from ", NameOf(worker), ": ", Describe(items_[output.item]));
         });
@@ -458,8 +631,20 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
         BreakLink(work, worker);
         break;
       case Kind::kOpenStream:
+        if (output.to > 0) {
+          if (link.shards.size() < output.to) link.shards.resize(output.to);
+          link.shards[output.to - 1] = ShardStream();
+          link.shards[output.to - 1].wanted = true;
+          link.shards[output.to - 1].slot = output.slot;
+          break;
+        }
         link.stream = true;
         RunAggregator(work, Input::kOpenStream, link.session);
+        break;
+      case Kind::kCloseStream:
+        if (link.shards.size() < output.to) break;
+        CloseShardStream(work, link.shards[output.to - 1]);
+        link.shards[output.to - 1] = ShardStream();
         break;
     }
   }
@@ -478,6 +663,58 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
   if (workers_[effect.process].conflict() && !work.history.ended) {
     work.Fail(absl::StrCat("Worker ", NameOf(worker),
                            " is told that its history is not the job's, and there was no fork."));
+  }
+  OpenShardStreams(work, worker);
+}
+
+// ---- shards
+
+bool World::Reaches(const Work& work, uint32_t worker, uint32_t slot) const {
+  return work.state.shards[slot].phase == ShardPhase::kLinked &&
+         (work.links[worker].cut_off >> slot & 1) == 0;
+}
+
+void World::OpenShardStreams(Work& work, uint32_t worker) {
+  Link& link = work.links[worker];
+  if (!link.open || link.ended) return;
+  for (size_t i = 0; i < link.shards.size(); ++i) {
+    ShardStream& stream = link.shards[i];
+    if (!stream.wanted || !Reaches(work, worker, stream.slot)) continue;
+    stream.wanted = false;
+    stream.open = true;
+    link.last_stream = (link.last_stream + 1) % kShardStreams;
+    stream.number =
+        static_cast<uint8_t>(kFirstShardStream + worker * kShardStreams + link.last_stream);
+    RunAggregator(work, Input::kShardOpens, stream.number, link.session * kMaxShards + stream.slot);
+    RunWorker(work, worker, Input::kStreamUp, static_cast<uint32_t>(i + 1));
+  }
+}
+
+void World::CloseShardStream(Work& work, ShardStream& stream) {
+  if (!stream.open || stream.ended) return;
+  stream.ended = true;
+  stream.up.clear();
+  stream.down.clear();
+  RunAggregator(work, Input::kShardCloses, stream.number);
+}
+
+void World::ShardComes(Work& work, uint32_t slot) {
+  SlotState& shard = work.state.shards[slot];
+  shard.phase = ShardPhase::kLinked;
+  RunAggregator(work, Input::kShardComes, static_cast<uint8_t>(slot),
+                ShardIdOf(slot, shard.lives++));
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) OpenShardStreams(work, w);
+}
+
+void World::ShardIsGone(Work& work, uint32_t slot) {
+  work.state.shards[slot].phase = ShardPhase::kOut;
+  for (uint32_t w = 0; w < bounds_.processes(); ++w) {
+    for (ShardStream& stream : work.links[w].shards) {
+      if (!stream.open || stream.slot != slot) continue;
+      stream.ended = true;
+      stream.up.clear();
+      stream.down.clear();
+    }
   }
 }
 
@@ -545,6 +782,8 @@ void World::BreakLink(Work& work, uint32_t worker) {
   Link& link = work.links[worker];
   link.wanted = false;
   if (!link.open) return;
+  for (ShardStream& stream : link.shards) CloseShardStream(work, stream);
+  link.shards.clear();
   const uint8_t before = link.ghost;
   link.ghost = link.ended ? link.ghost : link.session;
   link.open = link.stream = link.ended = false;
@@ -560,11 +799,17 @@ void World::BreakLink(Work& work, uint32_t worker) {
 void World::Crash(Work& work) {
   work.state.aggregator =
       FirstAggregator(aggregators_.SummaryOf(work.state.aggregator).term + kTermsOfOne, false);
+  for (SlotState& shard : work.state.shards) {
+    if (shard.phase == ShardPhase::kLinked) shard.phase = ShardPhase::kDials;
+    shard.lives = 0;
+  }
   for (uint32_t w = 0; w < bounds_.processes(); ++w) {
     const bool open = work.links[w].open;
     const bool wanted = work.links[w].wanted;
+    const uint8_t cut_off = work.links[w].cut_off;
     work.links[w] = Link();
     work.links[w].wanted = wanted;
+    work.links[w].cut_off = cut_off;
     if (open) RunWorker(work, w, Input::kSessionDown);
   }
 }
@@ -575,7 +820,8 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
   work.history = histories_[state.history];
   work.trail = trail;
   for (uint32_t w = 0; w < bounds_.processes(); ++w) work.links[w] = links_[state.links[w]];
-  const uint32_t w = step.worker;
+  const uint32_t w = step.worker % kMaxWorkers;
+  const uint32_t which = step.worker / kMaxWorkers;  // A shard's slot, or a data stream to one.
   Link& link = work.links[w];
   const auto use = [&](Fault fault) { ++work.state.used[static_cast<size_t>(fault)]; };
   switch (step.kind) {
@@ -656,8 +902,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       use(Fault::kRestart);
       BreakLink(work, w);
       const uint32_t life = workers_[work.state.workers[w]].life() + 1;
-      work.state.workers[w] =
-          workers_.Add(WorkerProcess(JobOf(w), w, life, settings_, bounds_.node));
+      work.state.workers[w] = workers_.Add(WorkerProcess(JobOf(w), w, life, trainers_));
       RunWorker(work, w, Input::kStart);
       break;
     }
@@ -681,6 +926,96 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       link.down_frames.clear();
       RunAggregator(work, Input::kLoseStream, link.session);
       RunWorker(work, w, Input::kStreamDown);
+      break;
+    case StepKind::kShardUp: {
+      ShardStream& stream = link.shards[which];
+      const uint32_t item = TakeHead(stream.up);
+      work.Narrate([&] {
+        return absl::StrCat(NameOf(w), " -> s", stream.slot, ": ", Describe(items_[item]));
+      });
+      RunAggregator(work, Input::kShardTakes, stream.number, item);
+      break;
+    }
+    case StepKind::kShardDown: {
+      ShardStream& stream = link.shards[which];
+      const uint32_t item = TakeHead(stream.down);
+      work.Narrate([&] {
+        return absl::StrCat("s", stream.slot, " -> ", NameOf(w), ": ", Describe(items_[item]));
+      });
+      RunWorker(work, w, Input::kReceive, item);
+      break;
+    }
+    case StepKind::kShardEnd:
+      work.Narrate([&] {
+        return absl::StrCat(NameOf(w), " sees that its data stream to s", link.shards[which].slot,
+                            " has ended");
+      });
+      link.shards[which] = ShardStream();
+      RunWorker(work, w, Input::kStreamDown, which + 1);
+      break;
+    case StepKind::kShardFail:
+      work.Narrate([&] {
+        return absl::StrCat(NameOf(w), " cannot open a data stream to s", link.shards[which].slot);
+      });
+      link.shards[which] = ShardStream();
+      RunWorker(work, w, Input::kStreamDown, which + 1);
+      break;
+    case StepKind::kShardReport:
+      work.Narrate([&] { return absl::StrCat("s", w, " -> aggregator: a report"); });
+      RunAggregator(work, Input::kShardReports, step.worker);
+      break;
+    case StepKind::kShardReduce:
+      work.Narrate([&] { return absl::StrCat("the reduction at s", w, " ends"); });
+      RunAggregator(work, Input::kShardReduces, step.worker);
+      break;
+    case StepKind::kShardNotice:
+      work.Narrate([&] { return absl::StrCat("the aggregator notices that s", w, " is gone"); });
+      RunAggregator(work, Input::kShardLost, step.worker);
+      break;
+    case StepKind::kShardDial:
+      work.Narrate([&] { return absl::StrCat("s", w, " connects again"); });
+      ShardComes(work, w);
+      break;
+    case StepKind::kVacate:
+      work.Narrate([&] { return "lanes that rest leave the shard that drains"; });
+      RunAggregator(work, Input::kVacate, 0);
+      if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
+      break;
+    case StepKind::kShardGrace:
+      work.Narrate([&] { return "a shard has been out of reach for long enough"; });
+      RunAggregator(work, Input::kShardGrace, 0);
+      if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
+      break;
+    case StepKind::kLoseShard:
+      work.Narrate([&] { return absl::StrCat("FAULT: s", w, " dies"); });
+      use(Fault::kShardLoss);
+      if (state.shards[w].phase == ShardPhase::kLinked) {
+        RunAggregator(work, Input::kShardDies, step.worker);
+      }
+      ShardIsGone(work, w);
+      break;
+    case StepKind::kDrainShard:
+      work.Narrate([&] { return absl::StrCat("FAULT: s", w, " is asked to end"); });
+      use(Fault::kShardDrain);
+      RunAggregator(work, Input::kShardDrains, step.worker);
+      break;
+    case StepKind::kCutShard:
+      work.Narrate([&] { return absl::StrCat("FAULT: ", NameOf(w), " cannot reach s", which); });
+      use(Fault::kShardCut);
+      link.cut_off |= static_cast<uint8_t>(1u << which);
+      for (ShardStream& stream : link.shards) {
+        if (stream.slot == which) CloseShardStream(work, stream);
+      }
+      break;
+    case StepKind::kHealShard:
+      work.Narrate([&] { return absl::StrCat(NameOf(w), " can reach s", which, " again"); });
+      link.cut_off &= static_cast<uint8_t>(~(1u << which));
+      OpenShardStreams(work, w);
+      break;
+    case StepKind::kJoinShard:
+      work.Narrate([&] { return absl::StrCat("s", w, " comes"); });
+      use(Fault::kShardJoin);
+      ShardComes(work, w);
       break;
     case StepKind::kCrash:
       work.Narrate([&] { return "FAULT: the aggregator crashes and is back"; });
@@ -726,7 +1061,7 @@ Ending World::EndingOf(const State& state, uint32_t number, std::string& why) {
   }
   const bool few = live < bounds_.min_workers;
   if (job->state() == JobState::kRunning && !job->Paused()) {
-    if (done && !job->HasOpenRound()) return Ending::kDone;
+    if (done && !job->HasOpenRound()) return HoldsNothing(state, *job, why);
     absl::StrAppend(&why, "The job runs.");
     return Ending::kStuck;
   }
@@ -741,6 +1076,15 @@ Ending World::EndingOf(const State& state, uint32_t number, std::string& why) {
   }
   if (job->state() == JobState::kRecovering) return Ending::kStuck;
   return few ? Ending::kPaused : Ending::kStuck;
+}
+
+Ending World::HoldsNothing(const State& state, const aggregator::Job& job, std::string& why) {
+  for (const auto& [slot, shard] : aggregators_.Get(state.aggregator).shards()) {
+    if (shard.held_bytes() == 0 || job.placements.Excludes(shard.id())) continue;
+    absl::StrAppend(&why, "Shard s", slot, " holds ", shard.held_bytes(), " bytes of no round.");
+    return Ending::kStuck;
+  }
+  return Ending::kDone;
 }
 
 std::string World::Sizes() const {

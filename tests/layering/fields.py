@@ -12,7 +12,13 @@ from pathlib import Path
 
 from sources import blank_comments_and_literals, files, read_text
 
-FOLDERS = ("aggregator/core", "client/core", "accelerator/node/core", "protocol")
+FOLDERS = (
+    "aggregator/core",
+    "aggregator/leadership/core",
+    "client/core",
+    "accelerator/node/core",
+    "protocol",
+)
 
 # Members that Fields() may lack, and why.
 LEFT_OUT = {

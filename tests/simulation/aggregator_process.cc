@@ -11,6 +11,7 @@
 #include "aggregator/core/memory.h"
 #include "aggregator/core/round_waits.h"
 #include "tests/simulation/world.h"
+#include "tests/world/receivers.h"
 
 namespace basin::simulation {
 namespace {
@@ -285,38 +286,11 @@ void AggregatorProcess::FromShard(ShardProcess& shard, uint32_t generation) {
 }
 
 void AggregatorProcess::Route(aggregator::Action& action) {
-  std::optional<ShardId> only;
-  bool every = false;
-  std::visit(
-      [&](const auto& what) {
-        using What = std::decay_t<decltype(what)>;
-        if constexpr (std::is_same_v<What, aggregator::NameTensors>) {
-          every = what.shard == aggregator::kEveryShard;
-          if (!every) only = what.shard;
-        } else if constexpr (std::is_same_v<What, aggregator::StartAttempt> ||
-                             std::is_same_v<What, aggregator::EndRound> ||
-                             std::is_same_v<What, aggregator::EndJob> ||
-                             std::is_same_v<What, aggregator::IdleLane>) {
-          every = true;
-        } else if constexpr (std::is_same_v<What, aggregator::KeepChunks> ||
-                             std::is_same_v<What, aggregator::DiscardChunks> ||
-                             std::is_same_v<What, aggregator::Reduce> ||
-                             std::is_same_v<What, aggregator::Publish> ||
-                             std::is_same_v<What, aggregator::ReleaseResult> ||
-                             std::is_same_v<What, aggregator::RelayResult> ||
-                             std::is_same_v<What, aggregator::AcceptStream> ||
-                             std::is_same_v<What, aggregator::CloseStream> ||
-                             std::is_same_v<What, aggregator::ReleaseShard> ||
-                             std::is_same_v<What, aggregator::SendFrame> ||
-                             std::is_same_v<What, aggregator::ForgetFrames>) {
-          only = what.shard;
-        }
-      },
-      action);
+  const world::Receivers receivers = world::ReceiversOf(action);
   for (auto& [id, shard] : shards_) {
-    if (every || only == id) shard.batch.actions.push_back(action);
+    if (receivers.Has(id)) shard.batch.actions.push_back(action);
   }
-  if (every || only.value_or(kCoordinatorShard) == kCoordinatorShard) CarryOut(action, *this);
+  if (receivers.Has(kCoordinatorShard)) CarryOut(action, *this);
 }
 
 void AggregatorProcess::SendToShards() {
@@ -388,7 +362,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     return;
   }
   // The list is local, because a fault between two actions may end this process.
-  std::vector<aggregator::Action> actions = std::move(actions_);
+  std::vector<aggregator::Action> actions = std::exchange(actions_, {});
   Check(actions);
   for (aggregator::Action& action : actions) {
     if (!alive_ || world_.checker.failed()) return;

@@ -85,8 +85,9 @@ template <typename Bytes>
 template <typename Host>
 void WorkerProcess<Bytes>::CarryOut(client::Action& action, Host& host) {
   const auto send_on = [&](uint32_t stream, auto frame) {
-    if (frame.ok()) host.SendOn(stream, *std::move(frame));
-    return frame.status();
+    absl::Status status = frame.status();
+    if (status.ok()) host.SendOn(stream, *std::move(frame));
+    return status;
   };
   host.Require(std::visit(
       Overloaded{

@@ -38,6 +38,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -62,6 +63,7 @@ struct LeadershipConfig {
   absl::Duration wait_for_successor() const;
   // An answer that takes longer counts as none.
   absl::Duration request_timeout() const { return lease / 4; }
+  auto Fields() const { return std::tie(holder, address, lease, unnoticed_pause); }
 };
 
 // ---- events
@@ -143,6 +145,12 @@ class Leadership {
   // Why the authority cannot be asked; empty if it can.
   const std::string& trouble() const { return trouble_; }
   const LeadershipConfig& config() const { return config_; }
+
+  auto Fields() const {
+    return std::tie(config_, state_, asking_, writing_, knows_, retiring_, next_request_, asked_at_,
+                    renewed_at_, decides_until_, not_before_, released_until_, seen_, seen_at_,
+                    saw_, written_, highest_fence_, trouble_);
+  }
 
  private:
   void OnRead(const RecordState& state, absl::Time now, absl::Time wall,

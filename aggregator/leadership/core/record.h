@@ -42,6 +42,7 @@ struct RecordState {
   std::string version;
   // The authority vouches that the process of the holder has ended.
   bool holder_ended = false;
+  auto Fields() const { return std::tie(record, version, holder_ended); }
 };
 
 }  // namespace basin::aggregator

@@ -27,6 +27,8 @@ struct Rules {
   bool counts_late = false;
   bool forgets_deferred = false;
   bool keeps_lost_chunks = false;
+  bool leaves_results_lost = false;
+  bool awaits_lost_contributors = false;
 };
 
 }  // namespace basin::aggregator
