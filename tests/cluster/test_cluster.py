@@ -440,11 +440,6 @@ class Training(Jobs):
         print("pauses after the end of a shard, in s:", *(f"{pause:.2f}" for pause in pauses))
         self.assertLess(min(pauses), MOST_SECONDS_OF_A_SHARD)
         self.assertEqual(first, self.aggregator(), "It is not restarted.")
-        with self.stage("aggregator and shards are upgraded"):
-            self.upgrade_to_next()
-            self.aggregator(but=first)
-            self.kubectl("rollout", "status", "statefulset/basin-shard")
-            self.expect_shards(3)
         self.uninstall()
 
     def kill_a_shard(self, name: str, aggregator: Followed) -> float:
