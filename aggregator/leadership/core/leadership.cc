@@ -23,8 +23,9 @@ constexpr int kLeasesAfterLoss = 2;
 
 }  // namespace
 
+// A sixth of the default lease is the longest pause that goes unnoticed by default.
 absl::Duration LeadershipConfig::margin() const {
-  return lease / 50 + std::min(unnoticed_pause, lease / 10);
+  return lease / 50 + std::min(unnoticed_pause, lease / 6);
 }
 
 absl::Duration LeadershipConfig::retry_after() const {
