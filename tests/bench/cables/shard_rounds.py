@@ -10,12 +10,16 @@ worker's has one model, and a shard's one S-th of all workers' models. Beside a 
 on the host needs no cable. "of a ring's" is the same over the bound of a ring of the workers,
 2 (N - 1) / N models. "cores" are the processors in use meanwhile, by everything on the machine: a
 number near that of the machine's processors says that they were the limit, not the cables.
+
+With --backward each worker pushes the layers of a model, the last one first, over so many
+milliseconds. The bound is that of the bytes alone.
 """
 
 import argparse
 import json
 import os
 import statistics
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -91,10 +95,13 @@ def uptime() -> float:
     return float(Path("/proc/uptime").read_text().split()[0])
 
 
-def measure(net: Network, hosts: Hosts, options: argparse.Namespace) -> Measured:
-    case = Case(options.build, hosts.workers, options.mib << 20, options.rounds, options.streams)
-    with ExitStack() as running:
-        aggregator, address = running.enter_context(
+@contextmanager
+def running(
+    net: Network, hosts: Hosts, options: argparse.Namespace
+) -> Iterator[tuple[str, list[int]]]:
+    """The aggregator's address, and the processes of all shards, the aggregator first."""
+    with ExitStack() as stack:
+        aggregator, address = stack.enter_context(
             running_basind(
                 options.build,
                 "--grpc-insecure=true",
@@ -105,11 +112,17 @@ def measure(net: Network, hosts: Hosts, options: argparse.Namespace) -> Measured
         )
         pids = [aggregator.pid]
         for host in range(1, hosts.shards):
-            pids.append(running.enter_context(running_shard(net, host, options)))
+            pids.append(stack.enter_context(running_shard(net, host, options)))
         assert aggregator.stdout is not None
         for _ in range(1, hosts.shards):
             while json.loads(aggregator.stdout.readline())["event"] != "shard_up":
                 pass
+        yield address, pids
+
+
+def measure(net: Network, hosts: Hosts, options: argparse.Namespace) -> Measured:
+    case = Case(options.build, hosts.workers, options.mib << 20, options.rounds, options.streams)
+    with running(net, hosts, options) as (address, pids):
         before, since = busy_seconds(), uptime()
         workers = [
             start_worker(
@@ -120,6 +133,54 @@ def measure(net: Network, hosts: Hosts, options: argparse.Namespace) -> Measured
         lines = finish(workers)
         cores = (busy_seconds() - before) / (uptime() - since)
         return Measured(seconds_of_rounds(lines), cores, [cpu_of(pid) for pid in pids])
+
+
+def train(net: Network, hosts: Hosts, options: argparse.Namespace) -> list[float]:
+    """The seconds of steps whose backward pushes the layers, of 1 MiB each, one after the other."""
+    trainer = str(Path(__file__).resolve().parents[1] / "links" / "order_worker.py")
+    with running(net, hosts, options) as (address, _):
+        workers = [
+            start(
+                [
+                    *net.at(hosts.of_worker(rank)),
+                    sys.executable,
+                    trainer,
+                    f"--address={address}",
+                    f"--rank={rank}",
+                    f"--workers={hosts.workers}",
+                    f"--streams={options.streams}",
+                    f"--steps={options.rounds}",
+                    f"--kib={','.join(['1024'] * options.mib)}",
+                    f"--backward={options.backward * 1e-3}",
+                    "--forward=0",
+                    "--rounds=one",
+                    "--order=last",
+                    # It pushes a layer as soon as it is there, whatever its cable has to send.
+                    f"--rate={options.mib << 30}",
+                ],
+                BASIN_INSECURE="true",
+                BASIN_LIBRARY=str(options.build / "client" / "c" / "libbasin.so.2"),
+            )
+            for rank in range(hosts.workers)
+        ]
+        reports = [json.loads(line) for line in finish(workers)]
+    return [max(step) for step in zip(*(report["seconds"] for report in reports))]
+
+
+def print_steps(options: argparse.Namespace) -> None:
+    print("| workers | shards | MiB | Mbit/s | ms of the backward | bound, s | s per step |")
+    print("|---|---|---|---|---|---|---|")
+    for workers in options.workers:
+        for shards in options.shards:
+            hosts = Hosts(workers, shards, options.beside)
+            with network([(options.rate, options.rate)] * hosts.count) as net:
+                step = statistics.median(train(net, hosts, options))
+            bound = hosts.models() * options.mib * (8 << 20) / 1e6 / options.rate
+            print(
+                f"| {workers} | {shards} | {options.mib} | {options.rate} | {options.backward} "
+                f"| {bound:.2f} | {step:.2f} |",
+                flush=True,
+            )
 
 
 def print_shards(options: argparse.Namespace) -> None:

@@ -20,6 +20,7 @@ from the workers' timelines.
 
 With --shards it measures one aggregator with so many shards, itself included, each with a cable of
 the workers' rate of its own, and with --beside one cable for each pair of a worker and a shard.
+With --backward it measures steps in which the layers come one after the other.
 
 "sockets" moves the same bytes in the same pattern over bare TCP, in blocks of 256 KiB: what a star
 can have on these links.
@@ -32,6 +33,7 @@ examples:
   links.py --order --workers 4 --forward 50
   links.py --shards 1,2,4,8 --workers 8 --mib 64
   links.py --shards 8 --beside --workers 8 --mib 64
+  links.py --shards 4 --workers 4 --rate 100 --mib 32 --backward 3000
 """
 
 import argparse
@@ -57,7 +59,7 @@ from allreduce import (
     start_worker,
 )
 from cables import ADDRESS, BUCKET, Network, missing, network
-from shard_rounds import print_shards
+from shard_rounds import print_shards, print_steps
 
 HERE = Path(__file__).resolve().parent
 GRADIENTS = 0.92  # The part of a rate that is left for them.
@@ -220,6 +222,9 @@ def main() -> None:
         "--beside", action="store_true", help="--shards: each shares the cable of a worker"
     )
     parser.add_argument(
+        "--backward", type=int, help="--shards: ms of a step in which layers of 1 MiB are pushed"
+    )
+    parser.add_argument(
         "--kib", type=numbers, default=EMBEDDING_FIRST, help="--order: of each layer, by commas"
     )
     parser.add_argument(
@@ -253,7 +258,9 @@ def main() -> None:
         sys.exit(1 if why_not else 0)
     if why_not:
         raise SystemExit(f"links: {why_not}")
-    if options.shards:
+    if options.shards and options.backward:
+        print_steps(options)
+    elif options.shards:
         print_shards(options)
     elif options.order:
         print_order(options)
