@@ -115,8 +115,8 @@ uint64_t TurnsOf(const Row& row, size_t shards, uint64_t least_bytes) {
   return std::clamp<uint64_t>(row.total() / shards / part, 1, kMostTurns);
 }
 
-// Deals the row to the shards in turns. What a shard got too much or too little in one turn, because
-// cuts are at borders of chunks, it gets less or more in the next.
+// Deals the row to the shards in turns. What a shard got too much or too little in one turn,
+// because cuts are at borders of chunks, it gets less or more in the next.
 void Deal(const Row& row, uint64_t turns, const std::vector<ShardId>& shards,
           std::vector<Part>& parts) {
   std::vector<uint64_t> has(shards.size(), 0);

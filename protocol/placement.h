@@ -10,8 +10,8 @@
 // - Their chunks in layout order are dealt to the shards in the order of the list, in up to eight
 //   turns, so that each stretch of layers is spread over all of them. In a turn each shard gets a
 //   contiguous part, of at least four times `least_bytes` and a chunk if there are several turns. A
-//   cut is at the border of a chunk that is next to the equal part, so a shard has at most one chunk
-//   (256 KiB) more than the mean: at most 1.02 of it from 13 MiB per shard.
+//   cut is at the border of a chunk that is next to the equal part, so a shard has at most one
+//   chunk (256 KiB) more than the mean: at most 1.02 of it from 13 MiB per shard.
 // - A lane with fewer than `least_bytes` for each shard of the list stays on the first one.
 // - What a lost shard had is dealt again in the same way, for those that are left, in the order in
 //   which shards were lost. No other chunk moves.

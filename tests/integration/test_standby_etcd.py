@@ -66,7 +66,7 @@ class StandbyByEtcd(test_standby.Standby):
         self.await_step(trainers, 20)
         self.etcd.be_away()
         said = leader.await_event("authority_away")["reason"]
-        self.assertIn("does not answer", said)
+        self.assertIn("gives no answer that counts", said)
         self.assertIn(f"the key {KEY} in the etcd of standby.authority", said)
         self.assertIn(self.etcd.clients, said)
         self.await_metric(leader, "basin_leader", lambda value: value == 0)

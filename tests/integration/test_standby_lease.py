@@ -91,7 +91,7 @@ class StandbyByLease(test_standby.Standby):
         trainers = self.workers(leader, steps=steps)
         self.await_step(trainers, 20)
         self.api.be_away()
-        self.assertIn("does not answer", leader.await_event("authority_away")["reason"])
+        self.assertIn("gives no answer that counts", leader.await_event("authority_away")["reason"])
         # Longer than it may decide, and not so long that it gives up.
         self.await_metric(leader, "basin_leader", lambda value: value == 0)
         self.assertIn("could not renew", leader.get("/readyz")[1])
