@@ -47,7 +47,9 @@ absl::Status Candidate::StepDown() {
   const uint64_t begun = view_.begun;
   step_down_ = true;
   changed_.NotifyAll();
-  while (view_.leads && view_.begun == begun && !ended_) changed_.Wait(mutex_);
+  while ((view_.leads || view_.releasing) && view_.begun == begun && !ended_) {
+    changed_.Wait(mutex_);
+  }
   return absl::OkStatus();
 }
 
@@ -134,6 +136,7 @@ void Candidate::Publish() {
   LeaderView view;
   view.leads = core_.leads();
   view.decides_until = core_.decides_until();
+  view.releasing = core_.state() == LeadershipState::kReleasing;
   if (const std::optional<LeaderRecord>& record = core_.seen().record; record.has_value()) {
     view.fence = record->fence;
     view.holder = record->holder;

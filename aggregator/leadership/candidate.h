@@ -34,11 +34,12 @@ namespace basin::aggregator {
 struct LeaderView {
   bool leads = false;                               // This aggregator does,
   absl::Time decides_until = absl::InfinitePast();  // and may decide until then.
-  uint64_t fence = 0;                               // The leader's; 0: none is known.
-  std::string holder;   // The leader, as the record names it; empty: nobody leads.
-  std::string address;  // Where workers reach it.
-  std::string trouble;  // Why the authority cannot be asked; empty: it can.
-  uint64_t begun = 0;   // How often this aggregator began to lead.
+  bool releasing = false;  // It does no more, and the record does not say so yet.
+  uint64_t fence = 0;      // The leader's; 0: none is known.
+  std::string holder;      // The leader, as the record names it; empty: nobody leads.
+  std::string address;     // Where workers reach it.
+  std::string trouble;     // Why the authority cannot be asked; empty: it can.
+  uint64_t begun = 0;      // How often this aggregator began to lead.
 
   bool Names() const { return !holder.empty() && holder != kNobody; }
   // "nobody leads", or who does and where, as the end of a sentence.
@@ -62,8 +63,8 @@ class Candidate {
   Candidate& operator=(const Candidate&) = delete;
 
   void Start();
-  // Gives up the lead for another aggregator, and returns when that is written. What is open should
-  // have ended before. Failure: FAILED_PRECONDITION if this one does not lead.
+  // Gives up the lead for another aggregator, and returns when that is written, or cannot be. What
+  // is open should have ended before. Failure: FAILED_PRECONDITION if this one does not lead.
   absl::Status StepDown();
   // Gives up the lead, if it has it, and ends the thread. Idempotent.
   void Stop();

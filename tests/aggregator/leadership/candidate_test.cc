@@ -2,6 +2,7 @@
 
 #include "aggregator/leadership/candidate.h"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,10 +33,19 @@ class MemoryAuthority : public Authority {
     changed_.NotifyAll();
     if (away_) return absl::UnavailableError("the authority is away");
     if (version != state_.version) return absl::AbortedError("it has changed");
+    // What does not wait for the release goes on meanwhile.
+    const bool release = record.holder.empty();
+    const auto late = std::chrono::steady_clock::now() + late_;
+    while (release && std::chrono::steady_clock::now() < late) changed_.WaitUntil(mutex_, late);
+    if (release) ++released_;
     state_ = {record, absl::StrCat(++versions_), false};
     return state_.version;
   }
 
+  void ReleaseLate(std::chrono::milliseconds by) {
+    MutexLock lock(mutex_);
+    late_ = by;
+  }
   void Set(bool away) {
     MutexLock lock(mutex_);
     away_ = away;
@@ -54,6 +64,10 @@ class MemoryAuthority : public Authority {
     MutexLock lock(mutex_);
     return state_;
   }
+  int released() const {
+    MutexLock lock(mutex_);
+    return released_;
+  }
 
  private:
   mutable Mutex mutex_;
@@ -63,6 +77,8 @@ class MemoryAuthority : public Authority {
   int versions_ ABSL_GUARDED_BY(mutex_) = 0;
   int asked_ ABSL_GUARDED_BY(mutex_) = 0;
   bool away_ ABSL_GUARDED_BY(mutex_) = false;
+  std::chrono::milliseconds late_ ABSL_GUARDED_BY(mutex_){0};
+  int released_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // Long enough that a thread which waits for a busy processor does not lose the lead by that.
@@ -144,6 +160,16 @@ TEST(CandidateTest, Fault_A3_AStepDownHandsTheLeadOver) {
   b.Await("begin 1");
   a.Await("it is b");
   EXPECT_LE(a.until(), a.now());
+}
+
+TEST(CandidateTest, AStepDownReturnsWhenTheRecordSaysIt) {
+  MemoryAuthority authority;
+  Rig a(authority, "a");
+  a.Await("begin");
+  a.Await("it is a");
+  authority.ReleaseLate(std::chrono::milliseconds(50));
+  ASSERT_TRUE(a.candidate->StepDown().ok());
+  EXPECT_EQ(authority.released(), 1);
 }
 
 TEST(CandidateTest, ACandidateThatStopsGivesTheLeadUp) {
