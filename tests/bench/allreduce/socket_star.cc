@@ -15,7 +15,10 @@
 // each connection is received into its own memory, and one result is sent, both of a whole model.
 //
 // --address=IP is that of the hub, --block the size of a block, and --buffer what a socket holds
-// that the other end has not received, which the kernel decides otherwise.
+// that the other end has not received, which the kernel decides otherwise. A worker may have
+// several hubs, --address=IP,IP,... at one --port, which share the model equally; --bytes of a hub
+// are then its share. With --window a worker sends no more bytes than that to a hub ahead of what
+// it has received from it.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -23,6 +26,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -40,16 +44,18 @@ namespace basin::bench {
 namespace {
 
 struct Options {
-  in_addr address{htonl(INADDR_LOOPBACK)};
+  std::vector<in_addr> addresses{{htonl(INADDR_LOOPBACK)}};
   int port = 0;
   size_t block = size_t{1} << 20;
   int buffer = 0;
+  size_t window = 0;
   int workers = 0;
   int streams = 2;
   size_t bytes = size_t{64} << 20;
   int rounds = 5;
   bool keep = false;
-  size_t per_stream() const { return bytes / static_cast<size_t>(streams); }
+  size_t connections() const { return addresses.size() * static_cast<size_t>(streams); }
+  size_t per_stream() const { return bytes / connections(); }
   size_t blocks() const { return (per_stream() + block - 1) / block; }
   size_t block_bytes(size_t b) const { return std::min(block, per_stream() - b * block); }
   // Where the hub has a block of a stream.
@@ -88,30 +94,65 @@ void Prepare(int fd, const Options& options) {
 
 // ---- worker
 
+// How far the bytes that a connection has received are, for the thread that sends over it.
+class Received {
+ public:
+  void Add(size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    bytes_ += bytes;
+    changed_.notify_all();
+  }
+  void Await(size_t bytes) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return bytes_ >= bytes; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t bytes_ = 0;
+};
+
+void SendModel(int fd, const char* from, const Options& options, Received& received) {
+  const size_t window = options.window / static_cast<size_t>(options.streams);
+  for (size_t b = 0; b < options.blocks(); ++b) {
+    const size_t end = b * options.block + options.block_bytes(b);
+    if (window > 0 && end > window) received.Await(end - window);
+    WriteAll(fd, from + b * options.block, options.block_bytes(b));
+  }
+}
+
 void RunWorker(const Options& options) {
   std::vector<int> fds;
-  for (int i = 0; i < options.streams; ++i) {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(options.port));
-    address.sin_addr = options.address;
-    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) Fail("connect");
-    Prepare(fd, options);
-    fds.push_back(fd);
+  for (const in_addr hub : options.addresses) {
+    for (int i = 0; i < options.streams; ++i) {
+      const int fd = socket(AF_INET, SOCK_STREAM, 0);
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_port = htons(static_cast<uint16_t>(options.port));
+      address.sin_addr = hub;
+      if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) Fail("connect");
+      Prepare(fd, options);
+      fds.push_back(fd);
+    }
   }
   std::vector<char> gradient(options.bytes, 1);
   std::vector<char> result(options.bytes);
   Stopwatch stopwatch;
   for (int round = 0; round < kWarmUp + options.rounds; ++round) {
     stopwatch.RoundBegins();
+    std::vector<Received> received(fds.size());
     std::vector<std::thread> threads;
-    for (int i = 0; i < options.streams; ++i) {
-      const size_t at = static_cast<size_t>(i) * options.per_stream();
+    for (size_t i = 0; i < fds.size(); ++i) {
+      const size_t at = i * options.per_stream();
       threads.emplace_back(
-          [&, i, at] { WriteAll(fds[i], gradient.data() + at, options.per_stream()); });
-      threads.emplace_back(
-          [&, i, at] { ReadAll(fds[i], result.data() + at, options.per_stream()); });
+          [&, i, at] { SendModel(fds[i], gradient.data() + at, options, received[i]); });
+      threads.emplace_back([&, i, at] {
+        for (size_t b = 0; b < options.blocks(); ++b) {
+          ReadAll(fds[i], result.data() + at + b * options.block, options.block_bytes(b));
+          received[i].Add(options.block_bytes(b));
+        }
+      });
     }
     for (std::thread& thread : threads) thread.join();
     stopwatch.RoundEnded();
@@ -146,7 +187,8 @@ void RunHub(const Options& options) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr = options.address;
+  address.sin_port = htons(static_cast<uint16_t>(options.port));
+  address.sin_addr = options.addresses.front();
   socklen_t size = sizeof(address);
   if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0) Fail("bind");
   if (listen(listener, 64) != 0) Fail("listen");
@@ -195,6 +237,18 @@ void RunHub(const Options& options) {
   stopwatch.Print();
 }
 
+std::vector<in_addr> AddressesOf(std::string text) {
+  std::vector<in_addr> addresses;
+  for (size_t comma = 0; comma != std::string::npos; text.erase(0, comma + 1)) {
+    comma = text.find(',');
+    in_addr address{};
+    if (inet_pton(AF_INET, text.substr(0, comma).c_str(), &address) != 1) Fail("--address");
+    addresses.push_back(address);
+    if (comma == std::string::npos) break;
+  }
+  return addresses;
+}
+
 bool Take(const char* argument, const char* name, long* value) {
   const size_t size = std::strlen(name);
   if (std::strncmp(argument, name, size) != 0) return false;
@@ -207,11 +261,13 @@ int Main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     long value = 0;
     if (std::strncmp(argv[i], "--address=", 10) == 0) {
-      if (inet_pton(AF_INET, argv[i] + 10, &options.address) != 1) Fail("--address");
+      options.addresses = AddressesOf(argv[i] + 10);
     } else if (Take(argv[i], "--block=", &value)) {
       options.block = static_cast<size_t>(value);
     } else if (Take(argv[i], "--buffer=", &value)) {
       options.buffer = static_cast<int>(value);
+    } else if (Take(argv[i], "--window=", &value)) {
+      options.window = static_cast<size_t>(value);
     } else if (Take(argv[i], "--port=", &value)) {
       options.port = static_cast<int>(value);
     } else if (Take(argv[i], "--workers=", &value)) {
@@ -233,7 +289,7 @@ int Main(int argc, char** argv) {
   } else {
     std::fprintf(stderr,
                  "usage: socket_star hub|worker --address= --port= --workers= --streams= --bytes= "
-                 "--rounds= --keep= --block= --buffer=\n");
+                 "--rounds= --keep= --block= --buffer= --window=\n");
     return 2;
   }
   return 0;

@@ -11,6 +11,10 @@ on the host needs no cable. "of a ring's" is the same over the bound of a ring o
 2 (N - 1) / N models. "cores" are the processors in use meanwhile, by everything on the machine: a
 number near that of the machine's processors says that they were the limit, not the cables.
 
+With --only sockets it moves the same bytes in the same pattern over bare TCP, with a hub for each
+shard: what shards can have on these links. --window bounds what a worker sends to a hub ahead of
+what it has received from it.
+
 With --backward each worker pushes the layers of a model, the last one first, over so many
 milliseconds. The bound is that of the bytes alone.
 """
@@ -26,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allreduce import Case, cpu_of, finish, running_basind, seconds_of_rounds, start, start_worker
-from cables import ADDRESS, Network, network
+from cables import ADDRESS, BUCKET, Network, network
 
 PORT = 29600
 PORT_OF_SHARDS = 29700
@@ -135,6 +139,39 @@ def measure(net: Network, hosts: Hosts, options: argparse.Namespace) -> Measured
         return Measured(seconds_of_rounds(lines), cores, [cpu_of(pid) for pid in pids])
 
 
+def sockets(net: Network, hosts: Hosts, options: argparse.Namespace) -> Measured:
+    star = str(options.build / "allreduce" / "socket_star")
+    model = options.mib << 20
+    shape = [
+        f"--port={PORT}",
+        f"--streams={options.streams}",
+        f"--rounds={options.rounds}",
+        f"--block={BUCKET}",
+        f"--buffer={options.buffer << 10}",
+    ]
+    addresses = [ADDRESS.format(host + 1) for host in range(hosts.shards)]
+    hub = [star, "hub", f"--workers={hosts.workers}", f"--bytes={model // hosts.shards}", *shape]
+    hubs = [
+        start([*net.at(host), *hub, f"--address={address}"])
+        for host, address in enumerate(addresses)
+    ]
+    for started in hubs:
+        assert started.stdout is not None
+        started.stdout.readline()
+    worker = [
+        *(star, "worker", f"--address={','.join(addresses)}", f"--bytes={model}"),
+        *(f"--window={options.window << 10}", *shape),
+    ]
+    before, since = busy_seconds(), uptime()
+    workers = [start([*net.at(hosts.of_worker(rank)), *worker]) for rank in range(hosts.workers)]
+    lines = finish(workers)
+    cores = (busy_seconds() - before) / (uptime() - since)
+    # A hub does not count the warm-up.
+    whole = (options.rounds + 1) / options.rounds
+    hub_seconds = [json.loads(line)["cpu_seconds"] * whole for line in finish(hubs)]
+    return Measured(seconds_of_rounds(lines), cores, hub_seconds)
+
+
 def train(net: Network, hosts: Hosts, options: argparse.Namespace) -> list[float]:
     """The seconds of steps whose backward pushes the layers, of 1 MiB each, one after the other."""
     trainer = str(Path(__file__).resolve().parents[1] / "links" / "order_worker.py")
@@ -192,8 +229,9 @@ def print_shards(options: argparse.Namespace) -> None:
             hosts = Hosts(workers, shards, options.beside)
             if hosts.beside and shards > workers:
                 raise SystemExit(f"links: {shards} shards beside {workers} workers")
+            measured_by = sockets if options.only == "sockets" else measure
             with network([(options.rate, options.rate)] * hosts.count) as net:
-                measured = measure(net, hosts, options)
+                measured = measured_by(net, hosts, options)
             model = options.mib * (8 << 20) / 1e6 / options.rate  # Seconds.
             bound, ring = hosts.models() * model, 2 * (workers - 1) / workers * model
             median = statistics.median(measured.seconds)

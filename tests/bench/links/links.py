@@ -33,6 +33,7 @@ examples:
   links.py --order --workers 4 --forward 50
   links.py --shards 1,2,4,8 --workers 8 --mib 64
   links.py --shards 8 --beside --workers 8 --mib 64
+  links.py --shards 8 --workers 8 --mib 64 --only sockets --window 1024
   links.py --shards 4 --workers 4 --rate 100 --mib 32 --backward 3000
 """
 
@@ -243,6 +244,12 @@ def main() -> None:
         type=int,
         default=0,
         help="sockets: KiB that a socket holds (default: the kernel decides)",
+    )
+    parser.add_argument(
+        "--window",
+        type=int,
+        default=0,
+        help="--shards, sockets: KiB sent to a hub ahead of what came from it (default: any)",
     )
     parser.add_argument("--basind", default="", help="more flags for it, by spaces")
     parser.add_argument(
