@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "aggregator/transport/server.h"
 #include "client/transport/grpc/connector.h"
 #include "client/transport/worker.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_reducer.h"
 #include "runtime/clock.h"
@@ -41,10 +43,30 @@ constexpr size_t kLargeChunks = 6;
 // One case of so many also has a tensor that is cut within.
 constexpr size_t kLargeEvery = 40;
 
+// A shard that takes the first and the last contribution of a reduction for each other's.
+class SwappingReducer : public kernels::Reducer {
+ public:
+  std::string_view name() const override { return right_->name(); }
+  std::optional<kernels::Failure> Reduce(const kernels::ReductionPlan& plan,
+                                         const kernels::Input* inputs, const kernels::Span& span,
+                                         const kernels::Output& output,
+                                         kernels::Facts* facts) const override {
+    std::vector<kernels::Input> swapped(inputs,
+                                        inputs + plan.terms().back().contribution + size_t{1});
+    std::swap(swapped[plan.terms().front().contribution], swapped.back());
+    return right_->Reduce(plan, swapped.data(), span, output, facts);
+  }
+
+ private:
+  std::unique_ptr<kernels::Reducer> right_ = kernels::MakeCpuReducer();
+};
+
 class Shard {
  public:
-  Shard(int coordinator, const std::string& name)
-      : link_(OptionsFor(coordinator, name)),
+  Shard(int coordinator, const std::string& name,
+        std::unique_ptr<kernels::Reducer> reducer = kernels::MakeCpuReducer())
+      : reducer_(std::move(reducer)),
+        link_(OptionsFor(coordinator, name)),
         engine_(name, {}, clock_, *reducer_, nullptr, link_,
                 [](const char*, bool, const std::string&) {}),
         server_(ServerAt()) {
@@ -88,7 +110,7 @@ class Shard {
   }
 
   MonotonicClock clock_;
-  std::unique_ptr<kernels::Reducer> reducer_ = kernels::MakeCpuReducer();
+  const std::unique_ptr<kernels::Reducer> reducer_;
   aggregator::CoordinatorLink link_;
   aggregator::ShardEngine engine_;
   aggregator::GrpcServer server_;
@@ -199,21 +221,30 @@ class Contributor {
     ASSERT_TRUE(committed.ok()) << golden.name << ": " << committed;
   }
 
-  void Compare(const GoldenCase& golden, const GoldenLane& lane) {
+  // How the result differs from the golden one; empty: in nothing.
+  std::string Difference(const GoldenCase& golden, const GoldenLane& lane) {
     const Handles& handles = lanes_.at(lane.name());
     const client::RoundOutcome outcome = worker_->Wait(handles.lane, kLong);
-    ASSERT_TRUE(outcome.ok()) << golden.name << ": " << outcome.status();
+    if (!outcome.ok()) return absl::StrCat(golden.name, ": ", outcome.status().ToString());
     const client::RoundResult& result = **outcome;
     for (size_t i = 0; i < lane.tensors().size(); ++i) {
       const client::TensorHandle tensor = handles.tensors[i];
-      ASSERT_EQ(result.Has(tensor), HasResult(golden)) << golden.name << ", tensor " << i;
+      const std::string which = absl::StrCat(golden.name, ", tensor ", i);
+      if (result.Has(tensor) != HasResult(golden)) {
+        return absl::StrCat(which, HasResult(golden) ? " has no result" : " has a result");
+      }
       if (!HasResult(golden)) continue;
-      EXPECT_EQ(std::to_string(result.FactsOf(tensor).divisor), golden.Line("divisor"));
+      if (const uint64_t divisor = result.FactsOf(tensor).divisor;
+          absl::StrCat(divisor) != golden.Line("divisor")) {
+        return absl::StrCat(which, " is divided by ", divisor);
+      }
       const ElementBytes expected = lane.Of(ResultOf(golden), i);
       ElementBytes actual(expected.size());
-      ASSERT_TRUE(result.CopyTo(tensor, actual.data(), actual.size()).ok());
-      ASSERT_TRUE(actual == expected) << golden.name << ", tensor " << i << " has other bits";
+      const absl::Status copied = result.CopyTo(tensor, actual.data(), actual.size());
+      if (!copied.ok()) return absl::StrCat(which, ": ", copied.ToString());
+      if (actual != expected) return absl::StrCat(which, " has other bits");
     }
+    return "";
   }
 
  private:
@@ -280,14 +311,44 @@ TEST_P(GoldenShards, EveryPlacementGivesTheBitsOfTheGoldenVectors) {
         for (size_t i = 0; i < job.size(); ++i) {
           job[i]->Contribute(golden, lane, golden.workers[i]);
         }
-        for (const auto& worker : job) worker->Compare(golden, lane);
-        if (HasFatalFailure()) return;
+        for (const auto& worker : job) ASSERT_EQ(worker->Difference(golden, lane), "");
       }
     }
   }
   EXPECT_GT(compared, 700u);
   // Otherwise this would show nothing.
   for (const auto& shard : shards) EXPECT_GT(shard->reductions(), compared / 2);
+}
+
+// What the test above relies on: the vectors show that one shard of two is wrong.
+TEST(GoldenShardsTest, AShardThatMixesUpTwoContributionsIsFound) {
+  constexpr uint32_t kWorkers = 3;
+  aggregator::Config config;
+  config.least_share = 0;
+  Aggregator coordinator(1, 0, {}, nullptr, false, 0, nullptr, config);
+  Shard shard(coordinator.port(), "s-1", std::make_unique<SwappingReducer>());
+  const GoldenLane lane(DType::kF32, false);
+  std::vector<std::unique_ptr<Contributor>> job;
+  for (uint32_t i = 0; i < kWorkers; ++i) {
+    job.push_back(
+        std::make_unique<Contributor>(coordinator.port(), absl::StrCat("w0", i), kWorkers));
+    job.back()->Register(lane);
+    job.back()->DeclareReady();
+  }
+  for (const auto& worker : job) ASSERT_TRUE(worker->AwaitMember().ok());
+  size_t found = 0;
+  for (const GoldenCase& golden : CasesFor(lane.dtype(), kWorkers)) {
+    for (uint32_t i = 0; i < kWorkers; ++i) job[i]->Contribute(golden, lane, golden.workers[i]);
+    std::vector<std::string> differences;
+    for (const auto& worker : job) differences.push_back(worker->Difference(golden, lane));
+    // All workers have the same result, also a wrong one.
+    for (const std::string& each : differences) ASSERT_EQ(each, differences[0]);
+    if (differences[0].empty()) continue;
+    ASSERT_THAT(differences[0], testing::HasSubstr("has other bits"));
+    ++found;
+  }
+  EXPECT_GT(found, 0u);
+  RecordProperty("found", static_cast<int>(found));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, GoldenShards,
