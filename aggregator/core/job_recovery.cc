@@ -25,17 +25,17 @@
 namespace basin::aggregator {
 namespace {
 
-// Marks the members that were counted in no verdict that they remember, if there was a verdict.
+// Marks the members that may have joined others which go on: those that were counted in no verdict
+// that they remember, if somebody remembers one, and those that lack the state.
 void NoteWhoIsOutOfStep(const std::map<WorkerId, Hello>& hellos, const Lanes& lanes,
                         Workers& workers) {
   const bool known = std::any_of(lanes.begin(), lanes.end(),
                                  [](const Lane& lane) { return !lane.verdicts.empty(); });
-  if (!known) return;
   for (const auto& [id, hello] : hellos) {
     const std::optional<Slot> slot = workers.Find(id);
     if (!slot.has_value() || !IsMember(workers[*slot])) continue;
     Worker& worker = workers[*slot];
-    worker.out_of_step = true;
+    worker.out_of_step = known || !worker.holds_state;
     for (const LaneHistory& history : hello.lanes) {
       for (const VerdictRecord& record : history.verdicts) {
         if (IsCounted(record.value, id, worker.incarnation)) worker.out_of_step = false;

@@ -630,6 +630,39 @@ TEST(Recovery, Fault_A1_AJoinerWithoutTheLaneOfACallInFlightJoinsAnew) {
   EXPECT_NE(t.j.role, Role::kMember);
 }
 
+// Nobody remembers a verdict: one member has staged the first call of the run, and has not heard
+// that it was committed, and the other one was replaced after that.
+TEST(Recovery, Fault_A1_TheFirstCallGoesOnWithoutAJoiner) {
+  constexpr char kCall[] = "call/x";
+  Cluster t(Settings(2, 2, 2));
+  TestWorker& a = t.Join("a");
+  TestWorker& b = t.Join("b");
+  ASSERT_EQ(a.role, Role::kMember);
+  for (TestWorker* worker : {&a, &b}) worker->Register({Tensor("x")}, kCall, LaneKind::kCall);
+  for (TestWorker* worker : {&a, &b}) worker->Contribute(Spec(ReduceOp::kSum), kCall);
+  ASSERT_EQ(a.lane(kCall).last, 1u);
+  const VerdictRecord record = a.verdict(kCall);
+  b.Restart();
+  b.fresh = false;
+  b.Connect();
+  b.Register({Tensor("w"), Tensor("b")});
+  b.Ready();
+  ASSERT_EQ(b.role, Role::kMember);
+  ASSERT_TRUE(b.lacks_state);
+  // The verdict did not reach a.
+  TestWorker::LaneView& call = a.lane(kCall);
+  call.last = call.chain = 0;
+  call.verdicts.clear();
+  call.staged = StagedValue{1, record.ballot, record.value_ballot, record.value};
+  b.lanes.erase(kCall);  // A client keeps only lanes that its trainer has named.
+  t.Crash(5000);
+  a.Connect();
+  b.Connect();
+  ASSERT_EQ(t.job().state(), JobState::kRunning);
+  ASSERT_EQ(b.role, Role::kMember);
+  EXPECT_EQ(a.lane(kCall).last, 1u) << "b may be elsewhere";
+}
+
 TEST(Recovery, AJoinerWithoutALaneOfGradientsJoinsAnew) {
   CalledBeforeAJoiner t;
   t.j.lanes.erase(kLane);
