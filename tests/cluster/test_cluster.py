@@ -787,7 +787,10 @@ class Training(Jobs):
             with self.pytorch_stage(f"scaled to {after}", after):
                 self.kubectl("scale", "statefulset", "digits", f"--replicas={after}")
                 for index in range(before, after):
-                    self.follow(f"digits-{index}").await_said("joined at step ")
+                    name = f"digits-{index}"
+                    # The pod of that name before may not be gone yet.
+                    had = [one.uid for one in self.followed if one.worker == name]
+                    self.follow(name, but=had[-1] if had else "").await_said("joined at step ")
                 for index in range(after, before):
                     self.latest(index).await_said("leaves at step ")
         with self.pytorch_stage("the aggregator is deleted by force", 3):
