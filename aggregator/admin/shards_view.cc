@@ -65,7 +65,7 @@ void AddJobs(const Coordinator& core, absl::Time lived, v1::ListShardsResponse& 
       const auto part = parts.find(shard.shard());
       if (part != parts.end()) status.set_bytes(part->second);
       status.set_job_bytes(all);
-      status.set_left_out(WhyWithout(*job, shard.shard()));
+      status.set_left_out(WhyWithout(*job, core.shards(), shard.shard()));
       AddOutOfReach(*job, shard.shard(), lived, status);
     }
   }
@@ -82,6 +82,7 @@ v1::ListShardsResponse ShardsOf(const Runner& runner, absl::Time now) {
   own.set_reductions(counters.reductions);
   own.set_parked_bytes(runner.parked_bytes());
   own.set_held_result_bytes(runner.result_bytes());
+  own.set_memory_bytes(runner.core().config().memory_bytes);
   own.set_reduce_ns(Nanoseconds(runner.reduce_times().Median()));
   for (const auto& [id, shard] : runner.core().shards()) {
     v1::ShardStatus& status = *response.add_shards();
@@ -89,6 +90,7 @@ v1::ListShardsResponse ShardsOf(const Runner& runner, absl::Time now) {
     status.set_name(shard.name);
     status.set_endpoint(shard.endpoint);
     status.set_draining(shard.drains_since.has_value());
+    status.set_memory_bytes(shard.memory);
     const ShardStanding* const standing = runner.remote_shards().StandingOf(id);
     if (standing == nullptr) continue;
     status.set_up_ns(Nanoseconds(now - standing->up));

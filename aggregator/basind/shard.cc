@@ -70,6 +70,7 @@ LinkOptions LinkOptionsOf(const Settings& settings, const std::string& name,
   options.grpc = settings.grpc.common;
   options.hello.name = name;
   options.hello.software = absl::StrCat("basind ", version);
+  options.hello.memory = settings.core.memory_bytes;
   return options;
 }
 
@@ -256,7 +257,10 @@ absl::Status ServeShard(const Settings& settings, const std::string& version) {
       ChooseReduceDevices(settings.reduce_device, settings.reduce_threads,
                           settings.core.memory_bytes, CudaDevices(), *reducer);
   if (!choice.ok()) return choice.status();
-  ShardService service(settings, *std::move(name), version, std::move(reducer), *std::move(choice));
+  // Jobs have what the devices leave.
+  Settings rest = settings;
+  if (choice->devices != nullptr) rest.core.memory_bytes -= choice->devices->pinned_bytes();
+  ShardService service(rest, *std::move(name), version, std::move(reducer), *std::move(choice));
   if (absl::Status started = service.Start(); !started.ok()) {
     service.End();
     return started;

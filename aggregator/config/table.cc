@@ -491,7 +491,8 @@ void AddBounds(std::vector<Option>& table) {
       "memory.budget", +[](Settings& s) -> uint64_t& { return Core(s).memory_bytes; }, "auto",
       {64 * kMiB, 1024 * kTiB},
       "Memory for gradients that wait, results in flight, and their bookkeeping. gRPC may use as "
-      "much again. auto: 40 % of the memory of the control group or the machine.",
+      "much again. auto: 40 % of the memory of the control group or the machine. Jobs do without a "
+      "shard that has less than half of the aggregator's.",
       AutomaticBudget));
   table.push_back(Bytes(
       "memory.frame", +[](Settings& s) -> uint64_t& { return Core(s).frame_bytes; }, kAutomatic,

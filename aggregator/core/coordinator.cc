@@ -30,6 +30,9 @@ bool MayHurryDeadlines(const ToAggregator& message) {
          std::holds_alternative<ShardUnreachable>(message);
 }
 
+// A shard with less than one in so many bytes of this process's budget would only hold jobs back.
+constexpr uint64_t kLeastShardMemory = 2;
+
 // So long after a shard began to drain, lanes that rest leave it. A lane whose rounds follow each
 // other leaves it at a verdict before that, with nothing on its way to the shard.
 constexpr absl::Duration kRestBeforeVacating = absl::Seconds(1);
@@ -149,6 +152,7 @@ void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& act
     }
   }
   const uint64_t reserved = memory_.reserved;
+  const uint64_t windows = memory_.windows;
   const JobScope scope{lived_, config_, memory_, actions, sessions_, shards_, started_, draining_};
   const About about = Apply(input, scope);
   if (about.job.has_value()) {
@@ -170,6 +174,7 @@ void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& act
       deadlines_.Hurry(id, lived_ + ShortestWait(job));
     }
   }
+  if (memory_.windows > memory_.at_shards || memory_.windows < windows) ReviewShardMemory(scope);
 }
 
 absl::Duration Coordinator::ShortestWait(const Job& job) const {
@@ -241,11 +246,15 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
             return About{};
           },
           [&](const ShardUp& up) {
-            shards_[up.shard] = Shard{up.name, up.endpoint};
+            Shard& shard = shards_[up.shard];
+            shard.name = up.name;
+            shard.endpoint = up.endpoint;
+            shard.memory = up.memory;
             scope.actions.push_back(Note{NoteKind::kShardUp, "", "", "", 0,
                                          absl::StrCat("Shard ", up.name,
                                                       " has connected, and holds chunks of each "
                                                       "lane from its next round on.")});
+            ReviewShardMemory(scope);
             for (auto& [id, job] : jobs_) {
               NameAllTensors(job, scope, up.shard);
               ReviewPlacement(job, scope);
@@ -328,7 +337,51 @@ Coordinator::About Coordinator::LoseShard(const ShardLost& lost, const JobScope&
     Reconcile(job, scope);
     SetDeadline(job, scope.now);
   }
+  ReviewShardMemory(scope);
   return About{};
+}
+
+std::string Coordinator::WhyTooSmall(const Shard& shard) const {
+  if (shard.memory == 0) return "";
+  if (shard.memory < memory_.total / kLeastShardMemory) {
+    return absl::StrCat("its memory.budget has ", shard.memory, " bytes, less than half of the ",
+                        memory_.total,
+                        " of the aggregator, whose lanes need room at each shard. Give it more, or "
+                        "lower memory.budget of the aggregator");
+  }
+  // It is used again at half of that, so that a lane which comes and goes does not move it.
+  const uint64_t most = shard.too_small.empty() ? shard.memory : shard.memory / 2;
+  if (memory_.windows <= most) return "";
+  return absl::StrCat("its memory.budget has ", shard.memory, " bytes, and the lanes of all jobs ",
+                      memory_.windows,
+                      ", which they need at each shard; it is used again when that is at most half "
+                      "of what it has. Give it more, or lower memory.budget of the aggregator");
+}
+
+void Coordinator::ReviewShardMemory(const JobScope& scope) {
+  std::vector<ShardId> changed;
+  memory_.at_shards = MemoryBudget::kNoBound;
+  for (auto& [id, shard] : shards_) {
+    const std::string before = std::exchange(shard.too_small, WhyTooSmall(shard));
+    if (shard.memory != 0 && shard.too_small.empty()) {
+      memory_.at_shards = std::min(memory_.at_shards, shard.memory);
+    }
+    if (shard.too_small.empty() != before.empty()) changed.push_back(id);
+  }
+  for (const ShardId id : changed) {
+    const Shard& shard = shards_.at(id);
+    const bool usable = shard.too_small.empty();
+    scope.actions.push_back(Note{
+        NoteKind::kShardTooSmall, "", "", "", 0,
+        usable ? absl::StrCat("Shard ", shard.name, " has room for all lanes again.")
+               : absl::StrCat("Jobs do without shard ", shard.name, ": ", shard.too_small, ".")});
+    const std::string reason = absl::StrCat("shard ", shard.name, " is too small");
+    for (auto& [number, job] : jobs_) {
+      usable ? ReviewPlacement(job, scope) : aggregator::LoseShard(job, scope, id, reason);
+      Reconcile(job, scope);
+      SetDeadline(job, scope.now);
+    }
+  }
 }
 
 void Coordinator::CheckShardsThatDrain(const JobScope& scope) {

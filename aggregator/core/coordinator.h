@@ -60,6 +60,8 @@ class Coordinator {
   // The job of an open session; known once its hello has arrived.
   std::optional<JobId> JobOf(SessionId session) const;
   uint64_t reserved_bytes() const { return memory_.reserved; }
+  // What lanes may use at most at each shard.
+  uint64_t window_bytes() const { return memory_.windows; }
   const Config& config() const { return config_; }
   bool draining() const { return draining_; }
   const Shards& shards() const { return shards_; }
@@ -95,6 +97,11 @@ class Coordinator {
   void CheckDrained(const JobScope& scope);
   About DrainShard(ShardId shard, const JobScope& scope);
   About LoseShard(const ShardLost& lost, const JobScope& scope);
+  // Jobs go on without the shards that are too small for the windows of all lanes, and use them
+  // again when the windows take half of that.
+  void ReviewShardMemory(const JobScope& scope);
+  // Why the shard is too small for what lanes may need there; empty: it is not.
+  std::string WhyTooSmall(const Shard& shard) const;
   // Releases those that drain and that no round needs any more.
   void CheckShardsThatDrain(const JobScope& scope);
   // Whether this many other sessions from the address of `session` have sent a hello.

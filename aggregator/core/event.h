@@ -179,6 +179,7 @@ struct ShardUp {
   ShardId shard = 0;
   std::string name;      // A label. No two shards that are up have the same.
   std::string endpoint;  // host:port where workers open data streams.
+  uint64_t memory = 0;   // Its memory.budget; 0: it has not said.
 };
 
 // It is to end, and goes on until ReleaseShard: rounds that are open keep what they have there.

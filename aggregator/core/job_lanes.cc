@@ -340,9 +340,16 @@ void DropNames(Job& job, const JobScope& scope) {
 
 void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   const LaneMemory before = lane.memory;
+  const auto plan_within = [&](uint64_t room) {
+    return PlanLaneMemory(scope.config, job.agreed.most_workers(), lane.layout.bytes(), room,
+                          lane.memory);
+  };
   const auto plan_now = [&] {
-    return PlanLaneMemory(scope.config, job.agreed.most_workers(), lane.layout.bytes(),
-                          job.lanes.Room(scope.config, scope.memory), lane.memory);
+    const uint64_t room = job.lanes.Room(scope.config, scope.memory);
+    std::optional<LaneMemory> plan = plan_within(std::min(room, scope.memory.free_at_shards()));
+    // A lane that could not work otherwise is worth more than the smallest shard.
+    if (plan.has_value() || !Lanes::NeedsMemory(scope.config, lane)) return plan;
+    return plan_within(room);
   };
   std::optional<LaneMemory> plan = plan_now();
   // Idle calls make room for a lane that could not work otherwise.
@@ -361,6 +368,7 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
     return;
   }
   scope.memory.reserved += plan->reserved - before.reserved;
+  scope.memory.windows += plan->reserved - before.reserved;  // Modulo 2^64.
   lane.memory = *plan;
   if (lane.memory == before) return;
   // With this window the next rounds start. In an open round each member gets its own after that.

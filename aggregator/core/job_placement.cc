@@ -31,7 +31,9 @@ std::vector<PlacedShard> ShardsFor(const Job& job, const JobScope& scope) {
   std::vector<PlacedShard> others;
   if (TooOld(job) != nullptr) return others;
   for (const auto& [id, shard] : scope.shards) {
-    if (shard.drains_since.has_value() || job.placements.Excludes(id)) continue;
+    if (shard.drains_since.has_value() || !shard.too_small.empty() || job.placements.Excludes(id)) {
+      continue;
+    }
     others.push_back({id, shard.name, shard.endpoint});
   }
   return others;
@@ -147,8 +149,10 @@ void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string
   ReviewPlacement(job, scope);
 }
 
-std::string WhyWithout(const Job& job, ShardId shard) {
-  if (shard == kCoordinatorShard) return "";
+std::string WhyWithout(const Job& job, const Shards& shards, ShardId shard) {
+  const auto it = shards.find(shard);
+  if (it == shards.end()) return "";  // Shard 0 is not among them.
+  if (!it->second.too_small.empty()) return it->second.too_small;
   if (job.placements.Excludes(shard)) return "a worker could not reach it";
   const Worker* old = TooOld(job);
   return old == nullptr ? "" : IsTooOld(*old);

@@ -43,7 +43,7 @@ void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string
 
 // Why the rounds of the job do without the shard, for people; empty: they use it, until it is to
 // end.
-std::string WhyWithout(const Job& job, ShardId shard);
+std::string WhyWithout(const Job& job, const Shards& shards, ShardId shard);
 // Whether a placement of the job has the shard, so that a round may have chunks there.
 bool Uses(const Job& job, ShardId shard);
 // Lanes that rest do without the shard in their next rounds, too: those with a placement that no

@@ -291,15 +291,18 @@ std::string Lanes::Charge(const Config& config, uint64_t workers, MemoryBudget& 
 void Lanes::Recharge(uint64_t before, uint64_t after, MemoryBudget& memory) {
   for (Lane& lane : *this) {
     if (lane.expired) continue;
-    const uint64_t held = lane.tracking + lane.memory.reserved;
+    const uint64_t tracking = lane.tracking;
     lane.tracking = TrackingBytes(after, lane.layout.chunks());
-    lane.memory.reserved += (after - before) * lane.memory.window;  // Modulo 2^64, as below.
-    memory.reserved += lane.tracking + lane.memory.reserved - held;
+    const uint64_t more = (after - before) * lane.memory.window;  // Modulo 2^64, as below.
+    lane.memory.reserved += more;
+    memory.windows += more;
+    memory.reserved += lane.tracking - tracking + more;
   }
 }
 
 void Lanes::Release(MemoryBudget& memory, Lane& lane) {
   memory.reserved -= lane.memory.reserved + lane.tracking;
+  memory.windows -= lane.memory.reserved;
   lane.memory = LaneMemory{};
   lane.tracking = 0;
   lane.optimizers.Clear(memory);

@@ -6,6 +6,10 @@
 // knows of its chunks is charged as well, from the moment a tensor is registered; so is the
 // tensor's description, for as long as the lane keeps its name.
 //
+// The part for the lanes' windows, accumulators and results is needed once more at each shard. So
+// it grows no further than the smallest shard in use allows, unless a lane could not work
+// otherwise; then the jobs go on without that shard.
+//
 // Thread contract: plain values and pure functions.
 
 #ifndef BASIN_AGGREGATOR_CORE_MEMORY_H_
@@ -13,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <tuple>
 
@@ -55,12 +60,17 @@ struct LayoutBytes {
 };
 
 struct MemoryBudget {
+  static constexpr uint64_t kNoBound = std::numeric_limits<uint64_t>::max();
+
   uint64_t total = 0;
   uint64_t reserved = 0;
   uint64_t cached = 0;    // The part of it for broadcast values, which may be dropped at any time.
   bool shortage = false;  // Others need what is cached; it is dropped before Step returns.
+  uint64_t windows = 0;   // The part of it that each shard needs as well,
+  uint64_t at_shards = kNoBound;  // and what the smallest shard in use has for that.
   uint64_t free() const { return total - reserved; }
-  auto Fields() const { return std::tie(total, reserved, cached, shortage); }
+  uint64_t free_at_shards() const { return at_shards - std::min(at_shards, windows); }
+  auto Fields() const { return std::tie(total, reserved, cached, shortage, windows, at_shards); }
 };
 
 // What a lane may use. All zero: it waits for memory, and no worker may push.

@@ -118,6 +118,8 @@ const char* NoteKindName(NoteKind kind) {
       return "shard_draining";
     case NoteKind::kShardDrained:
       return "shard_drained";
+    case NoteKind::kShardTooSmall:
+      return "shard_too_small";
     case NoteKind::kShardUnreachable:
       return "shard_unreachable";
     case NoteKind::kDescriptorsShort:

@@ -74,6 +74,7 @@ enum class NoteKind : uint8_t {
   kShardLost,
   kShardDraining,
   kShardDrained,
+  kShardTooSmall,
   kShardUnreachable,
   // The core does not note these: engine and basind report them about their process.
   kDescriptorsShort,

@@ -7,6 +7,7 @@
 #ifndef BASIN_AGGREGATOR_CORE_SHARDS_H_
 #define BASIN_AGGREGATOR_CORE_SHARDS_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,7 +24,11 @@ struct Shard {
   std::string endpoint;                                   // host:port of its data streams.
   std::optional<absl::Time> drains_since = std::nullopt;  // It is to end.
   bool released = false;                                  // No round needs it any more.
-  auto Fields() const { return std::tie(name, endpoint, drains_since, released); }
+  uint64_t memory = 0;                                    // Its memory.budget; 0: it has not said.
+  std::string too_small;  // Why jobs do without it, for people; empty: they need not.
+  auto Fields() const {
+    return std::tie(name, endpoint, drains_since, released, memory, too_small);
+  }
 };
 
 // In the order in which they came, without shard 0.

@@ -206,11 +206,12 @@ std::string Show(const v1::Goodput& goodput) {
 }
 
 std::string Show(const v1::ListShardsResponse& shards) {
-  TextTable table({"SHARD", "ENDPOINT", "UP", "HOLDS", "RECEIVED", "SENT", "LAST EVENT",
+  TextTable table({"SHARD", "ENDPOINT", "UP", "HOLDS", "MEMORY", "RECEIVED", "SENT", "LAST EVENT",
                    "REDUCES IN", "STATE"});
   for (const v1::ShardStatus& shard : shards.shards()) {
     table.Add({NameOf(shard), shard.endpoint(), Span(shard.up_ns()),
                Size(shard.parked_bytes() + shard.held_result_bytes()),
+               shard.memory_bytes() == 0 ? "" : Size(shard.memory_bytes()),
                Size(shard.contribution_bytes()), Size(shard.result_bytes()),
                shard.shard() == 0 ? "" : absl::StrCat(Span(shard.last_event_ns()), " ago"),
                shard.reduce_ns() == 0 ? "" : Span(shard.reduce_ns()), TroubleOf(shard)});

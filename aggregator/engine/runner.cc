@@ -163,7 +163,7 @@ void Runner::SessionsUnheard(std::vector<UnheardSession> sessions, absl::Duratio
 void Runner::ShardOpened(ShardId shard, const ShardHello& hello, absl::Time now) {
   shards_.Add(shard, now);
   transport().WelcomeShard(shard, core().config().term);
-  Step(ShardUp{shard, hello.name, hello.endpoint}, now);
+  Step(ShardUp{shard, hello.name, hello.endpoint, hello.memory}, now);
 }
 
 void Runner::ShardReported(ShardId shard, std::vector<ShardEvent> events, uint64_t bytes,

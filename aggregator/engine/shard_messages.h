@@ -37,6 +37,7 @@ struct ShardHello {
   std::string name;
   std::string endpoint;  // Where workers reach it.
   std::string software;
+  uint64_t memory = 0;  // Its memory.budget; 0: it does not say.
 };
 
 // A frame arrived; the session of `what` is the coordinator's to find.

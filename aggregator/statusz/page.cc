@@ -384,6 +384,7 @@ void AddShards(Html& html, const StatusView& view) {
   Table table({{"Shard", Kind::kName},
                {"Up", Kind::kNumber},
                {"Holds", Kind::kNumber},
+               {"Memory", Kind::kNumber, true},
                {"Received", Kind::kNumber, true},
                {"Sent", Kind::kNumber, true},
                {"Last event", Kind::kNumber},
@@ -394,6 +395,7 @@ void AddShards(Html& html, const StatusView& view) {
     const bool own = shard.shard() == 0;
     table.Row({NameOf(shard), Span(own ? view.service.uptime_ns() : shard.up_ns()),
                Size(shard.parked_bytes() + shard.held_result_bytes()),
+               shard.memory_bytes() == 0 ? "" : Size(shard.memory_bytes()),
                Size(shard.contribution_bytes()), Size(shard.result_bytes()),
                own ? "" : Ago(shard.last_event_ns()), Time(shard.reduce_ns()), TroubleOf(shard)});
   }

@@ -335,7 +335,7 @@ Metrics::Metrics(std::string version)
   for (const NoteKind kind :
        {NoteKind::kLineageConflict, NoteKind::kJobRefused, NoteKind::kWorkerRefused,
         NoteKind::kAddressRefused, NoteKind::kShardUp, NoteKind::kShardLost,
-        NoteKind::kShardDrained, NoteKind::kShardUnreachable}) {
+        NoteKind::kShardDrained, NoteKind::kShardTooSmall, NoteKind::kShardUnreachable}) {
     EventCounter(kind);
   }
 }

@@ -62,6 +62,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kValueFailed:
     case NoteKind::kStalled:
     case NoteKind::kShardLost:
+    case NoteKind::kShardTooSmall:
     case NoteKind::kShardUnreachable:
       return LogLevel::kWarning;
     case NoteKind::kHalted:

@@ -169,6 +169,12 @@ class Processes(WithShards):
         self.trainers = self.train(self.aggregator.grpc, 2, *PACED)
         self.trainers[0].await_event("applied", step=5)
 
+    def shown(self) -> dict[str, dict[str, Any]]:
+        """What basinctl shows of each shard; the aggregator's has no name."""
+        done = run(self.basinctl, "shards", f"--address={self.aggregator.admin}", "-o", "json")
+        self.assertEqual(0, done.returncode, done.stderr)
+        return {shard.get("name", ""): shard for shard in json.loads(done.stdout)["shards"]}
+
     def test_a_shard_that_stands_still_for_a_moment_is_waited_for(self) -> None:
         self.begin(["s-1", "s-2"])
         self.shards[0].process.send_signal(signal.SIGSTOP)
@@ -222,16 +228,32 @@ class Processes(WithShards):
         slow = self.shard(self.aggregator, "slow", to_coordinator.address)
         self.trainers = self.train(self.aggregator.grpc, 2, *PACED)
         self.trainers[0].await_event("applied", step=20)
-        done = run(self.basinctl, "shards", f"--address={self.aggregator.admin}", "-o", "json")
-        self.assertEqual(0, done.returncode, done.stderr)
-        marks = {
-            shard.get("name", ""): shard.get("slow", False)
-            for shard in json.loads(done.stdout)["shards"]
-        }
-        self.assertEqual({"": False, "quick": False, "slow": True}, marks, done.stdout)
+        shards = self.shown()
+        marks = {name: shard.get("slow", False) for name, shard in shards.items()}
+        self.assertEqual({"": False, "quick": False, "slow": True}, marks, shards)
         self.expect_same(self.aggregator, self.trainers)
         for shard in (quick, slow):
             self.assertEqual(0, shard.end())
+
+    def test_a_shard_with_little_memory_is_not_used_and_it_is_said_why(self) -> None:
+        self.expected()
+        self.aggregator = self.serve("--memory-budget=1GiB")
+        self.shard(self.aggregator, "large", self.aggregator.grpc, "--memory-budget=512MiB")
+        self.shard(self.aggregator, "small", self.aggregator.grpc, "--memory-budget=256MiB")
+        said = self.aggregator.await_event("shard_too_small")
+        self.assertIn(
+            "Jobs do without shard small: its memory.budget has 268435456", said["reason"]
+        )
+        self.trainers = self.train(self.aggregator.grpc, 2, *PACED)
+        self.trainers[0].await_event("applied", step=20)
+        shards = self.shown()
+        self.assertEqual(str(256 << 20), shards["small"]["memory_bytes"])
+        (job,) = shards["small"]["jobs"]
+        self.assertIn("less than half of the 1073741824 of the aggregator", job["left_out"])
+        self.assertEqual("0", shards["small"]["contribution_bytes"])
+        self.assertEqual("", shards["large"]["jobs"][0]["left_out"])
+        self.assertNotEqual("0", shards["large"]["contribution_bytes"])
+        self.expect_same(self.aggregator, self.trainers)
 
 
 class Secured(WithShards):

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/job_placement.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/round_waits.h"
 #include "tests/simulation/world.h"
@@ -205,7 +206,8 @@ void AggregatorProcess::TakeShard(ShardProcess& shard) {
   const ShardId id = ++last_shard_;
   shard.Linked(index_, id);
   shards_[id] = LinkedShard{shard.index(), shard.generation(), {}};
-  Step(aggregator::ShardUp{id, shard.name(), ShardProcess::EndpointOf(shard.index())});
+  Step(aggregator::ShardUp{id, shard.name(), ShardProcess::EndpointOf(shard.index()),
+                           world_.scenario.shard_memory.at(shard.index())});
 }
 
 void AggregatorProcess::LoseShard(uint32_t index) {
@@ -377,7 +379,8 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     released.push_back(release->shard);
     const auto linked = shards_.find(release->shard);
     if (linked == shards_.end() || job() == nullptr) continue;
-    world_.shard(linked->second.index).given_up = job()->placements.Excludes(release->shard);
+    world_.shard(linked->second.index).given_up =
+        !aggregator::WhyWithout(*job(), core().shards(), release->shard).empty();
   }
   const bool reducing =
       std::any_of(reductions_.begin(), reductions_.end(),

@@ -220,6 +220,15 @@ void DrawFaults(Random& random, Scenario& scenario) {
   }
 }
 
+// Some shards have more memory than the aggregator, some too little for all lanes.
+void DrawShardMemory(Random random, Scenario& scenario) {
+  const uint64_t whole = scenario.config.memory_bytes;
+  for (uint32_t i = 0; i < kMostShards; ++i) {
+    const uint64_t memory[] = {0, whole, 2 * whole, whole - whole / 4, whole / 2, whole / 3};
+    scenario.shard_memory.push_back(memory[random.Below(std::size(memory))]);
+  }
+}
+
 // Shards, and what befalls them.
 void MakeShards(Random random, Scenario& scenario) {
   scenario.shards = static_cast<uint32_t>(random.Between(1, 4));
@@ -409,7 +418,13 @@ std::string Describe(const Scenario& scenario) {
       scenario.target_batch > 0 ? absl::StrCat(", batches of ", scenario.target_batch, " samples")
                                 : "",
       scenario.rounds_ahead > 0 ? ", joiners catch up" : "",
-      scenario.shards > 0 ? absl::StrCat(", ", scenario.shards, " shards") : "",
+      scenario.shards > 0 ? absl::StrCat(", ", scenario.shards, " shards with ",
+                                         absl::StrJoin(scenario.shard_memory, ", ",
+                                                       [](std::string* out, uint64_t memory) {
+                                                         absl::StrAppend(out, memory / 1024);
+                                                       }),
+                                         " KiB")
+                          : "",
       scenario.old_clients ? ", old clients" : "",
       scenario.calls > 0
           ? absl::StrCat(", ", scenario.calls, " calls before each step, of ",
@@ -503,7 +518,10 @@ Scenario DrawScenario(uint64_t seed, bool leaves_out, bool many_names, bool shar
       ahead.Chance(40)) {
     scenario.rounds_ahead = static_cast<uint32_t>(ahead.Between(1, 4));
   }
-  if (shards) MakeShards(Random(Mix(seed, 0x54a2d5)), scenario);
+  if (shards) {
+    MakeShards(Random(Mix(seed, 0x54a2d5)), scenario);
+    DrawShardMemory(Random(Mix(seed, 0x3e304)), scenario);
+  }
   return scenario;
 }
 

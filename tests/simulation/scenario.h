@@ -147,6 +147,8 @@ inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kShar
 
 const char* PlantedBugName(PlantedBug bug);
 
+inline constexpr uint32_t kMostShards = 8;
+
 struct Scenario {
   uint64_t seed = 0;
 
@@ -191,9 +193,10 @@ struct Scenario {
   SimTime heal_at = 0;  // When faults stop.
   PlantedBug bug = PlantedBug::kNone;
 
-  uint32_t shards = 0;          // Beside the aggregator, at the start.
-  bool old_clients = false;     // Every other worker has a client that does not know shards.
-  SimTime shards_start_at = 0;  // Those after the first one start until then.
+  uint32_t shards = 0;                 // Beside the aggregator, at the start.
+  bool old_clients = false;            // Every other worker has a client that does not know shards.
+  SimTime shards_start_at = 0;         // Those after the first one start until then.
+  std::vector<uint64_t> shard_memory;  // Of each; 0: it does not say.
 };
 
 // `late`: workers that are late are left out. `names`: there are calls under many names. Some seeds

@@ -105,15 +105,16 @@ void ShardProcess::BatchArrives(uint32_t generation) {
 }
 
 void ShardProcess::CheckBytes() {
-  // Each shard has as much memory as the aggregator, whose lanes have the same windows at each.
   const aggregator::Config& config = world_.scenario.config;
+  const uint64_t own = world_.scenario.shard_memory.at(index_);
+  const uint64_t budget = own == 0 ? config.memory_bytes : own;
   const uint64_t accumulator = reductions_.empty() ? 0 : aggregator::kWidening * config.frame_bytes;
   const uint64_t held = held_bytes() + accumulator;
-  if (held <= config.memory_bytes) return;
+  if (held <= budget) return;
   world_.checker.Fail(Invariant::kBoundedBytes,
                       absl::StrCat(name(), " holds ", held, " bytes (", shell_.parked_bytes(),
                                    " parked, ", shell_.result_bytes(), " of results, ", accumulator,
-                                   " accumulating), and its budget is ", config.memory_bytes, "."));
+                                   " accumulating), and its budget is ", budget, "."));
 }
 
 void ShardProcess::CutLink() {

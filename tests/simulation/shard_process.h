@@ -32,7 +32,6 @@ class World;
 
 // Connections to shard i have the aggregator number kFirstShard + i.
 inline constexpr uint32_t kFirstShard = 1000;
-inline constexpr uint32_t kMostShards = 8;
 inline bool IsShard(uint32_t aggregator) { return aggregator >= kFirstShard; }
 
 // What a shard reports. A frame has a number, by which it is answered.

@@ -542,6 +542,7 @@ absl::Status Pack(const ShardHello& in, Packer<v1::FromShard>& packer) {
   out->set_name(in.name);
   out->set_endpoint(in.endpoint);
   out->set_software(in.software);
+  out->set_memory(in.memory);
   return packer.Finish();
 }
 
@@ -612,6 +613,7 @@ ShardHello DecodeHello(const v1::ShardHello& in, Checker& checker) {
   checker.AtMost("size(endpoint)", in.endpoint().size(), kMaxEndpointBytes);
   out.endpoint = PrintableText(in.endpoint(), kMaxEndpointBytes);
   out.software = PrintableText(in.software(), kMaxSoftwareBytes);
+  out.memory = in.memory();
   return out;
 }
 

@@ -769,10 +769,10 @@ void Cluster::Finish(const Shell::Reduction& reduction) {
   Step(std::move(done));
 }
 
-ShardId Cluster::AddShard(const std::string& name) {
+ShardId Cluster::AddShard(const std::string& name, uint64_t memory) {
   const ShardId shard = ++last_shard_;
   shells_[shard];
-  Step(ShardUp{shard, name, name + ":29600"});
+  Step(ShardUp{shard, name, name + ":29600", memory});
   return shard;
 }
 

@@ -278,7 +278,7 @@ class Cluster {
   void FinishReduces();
   void Finish(const Shell::Reduction& reduction);
   // A shard that holds bytes beside shard 0. Returns its number.
-  ShardId AddShard(const std::string& name);
+  ShardId AddShard(const std::string& name, uint64_t memory = 0);
   void LoseShard(ShardId shard);
   void DrainShard(ShardId shard);
   void FinishSaves();

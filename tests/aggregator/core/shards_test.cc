@@ -3,6 +3,9 @@
 // Rounds whose chunks are on several shards: which shard has what, shards that come and go, and
 // workers that do not know or cannot reach them.
 
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/job_placement.h"
+#include "aggregator/core/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/aggregator/core/harness.h"
@@ -582,6 +585,91 @@ TEST(Shards, WhenSuchAWorkerJoinsTheNextRoundIsOnTheCoordinator) {
   old.Send(Leave{});
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
   EXPECT_NE(t.a.lane().placement.number, 0u) << "it was the last of these";
+}
+
+// What a lane needs at least of four workers: a frame of each, one to add them up, and a result.
+constexpr uint64_t kLaneBytes = (4 + kWidening + 1) * 8 * kChunkBytes;
+
+// Room for four such lanes, and for what is known of their chunks.
+Config RoomForFourLanes() {
+  Config config = Spread();
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = 8 * kChunkBytes;
+  config.memory_bytes = 4 * kLaneBytes + (uint64_t{1} << 20);
+  return config;
+}
+
+TEST(Shards, OneWithLittleMemoryIsNotUsedAndItIsSaidWhy) {
+  Sharded t(kFeaturePlacement, RoomForFourLanes());
+  const ShardId small = t.AddShard("small", t.config.memory_bytes / 2 - 1);
+  const std::string why = WhyWithout(t.job(), t.core->shards(), small);
+  EXPECT_THAT(why, HasSubstr(absl::StrCat("its memory.budget has ", t.config.memory_bytes / 2 - 1,
+                                          " bytes, less than half of the ", t.config.memory_bytes,
+                                          " of the aggregator")));
+  EXPECT_EQ(t.NoteText(NoteKind::kShardTooSmall),
+            absl::StrCat("Jobs do without shard small: ", why, "."));
+  EXPECT_EQ(WhyWithout(t.job(), t.core->shards(), t.one), "") << "it does not say what it has";
+  for (int round = 0; round < 2; ++round) {
+    t.a.Contribute();
+    t.b.Contribute();
+  }
+  t.ExpectSumOfBoth(2);
+  EXPECT_FALSE(Uses(t.job(), small));
+}
+
+TEST(Shards, TheSmallestOneBoundsWindowsThatAreLargerThanALaneNeeds) {
+  Config config = RoomForFourLanes();
+  config.frame_bytes = kChunkBytes;
+  config.memory_bytes = 100 * kChunkBytes;  // One lane takes 48, and leaves the next less.
+  const auto windows = [&config](uint64_t memory) {
+    Sharded t(kFeaturePlacement, config);
+    t.AddShard("two", memory);
+    t.a.Register({Tensor("x", 8)}, "x");
+    EXPECT_EQ(t.Notes(NoteKind::kShardTooSmall), 0u);
+    return t.core->window_bytes();
+  };
+  const uint64_t wide = windows(config.memory_bytes);
+  EXPECT_LT(wide, config.memory_bytes);
+  EXPECT_GT(wide, config.memory_bytes / 2);
+  EXPECT_LT(windows(wide - kChunkBytes), wide);
+  EXPECT_EQ(windows(0), wide) << "one that does not say what it has bounds nothing";
+}
+
+TEST(Shards, JobsGoOnWithoutOneThatIsTooSmallForALaneThatCouldNotWorkOtherwise) {
+  Sharded t(kFeaturePlacement, RoomForFourLanes());
+  const uint64_t memory = 2 * kLaneBytes + (uint64_t{1} << 20);
+  const ShardId two = t.AddShard("two", memory);
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  t.a.Contribute();  // It has chunks on all shards.
+  EXPECT_TRUE(Uses(t.job(), two));
+  EXPECT_GT(t.kept_chunks(two), 0u);
+  TestWorker& other = t.Worker("c");
+  other.job = "other";
+  other.features = kFeaturePlacement;
+  other.Connect();
+  other.Register({Tensor("v", 8)}, "v");
+  EXPECT_EQ(t.core->window_bytes(), 2 * kLaneBytes);
+  EXPECT_TRUE(Uses(t.job(), two)) << "there is room for both";
+  other.Register({Tensor("x", 8)}, "x");
+  EXPECT_EQ(t.core->window_bytes(), 3 * kLaneBytes);
+  EXPECT_FALSE(Uses(t.job(), two));
+  EXPECT_THAT(t.NoteText(NoteKind::kShardTooSmall),
+              HasSubstr(absl::StrCat("its memory.budget has ", memory,
+                                     " bytes, and the lanes of all jobs ", 3 * kLaneBytes)));
+  t.b.Contribute();
+  t.ExpectSumOfBoth(2);
+  EXPECT_EQ(t.Notes(NoteKind::kLaneWaitsForMemory), 0u);
+
+  // The other job ends, and its lanes with it.
+  other.Send(Leave{});
+  t.Sleep(absl::Hours(2));
+  ASSERT_EQ(t.core->window_bytes(), kLaneBytes);
+  EXPECT_EQ(t.NoteText(NoteKind::kShardTooSmall), "Shard two has room for all lanes again.");
+  for (int round = 0; round < 2; ++round) {
+    t.a.Contribute();
+    t.b.Contribute();
+  }
+  t.ExpectSumOfBoth(4);
+  EXPECT_TRUE(Uses(t.job(), two));
 }
 
 TEST(Shards, AJobGoesOnWithoutOneThatAWorkerCannotReach) {

@@ -67,7 +67,7 @@ auto Tied(const ReduceDone& a) {
 }
 auto Tied(const ShardUse& a) { return a.Fields(); }
 auto Tied(const ShardHello& a) {
-  return std::tie(a.protocol_version, a.contract_version, a.name, a.endpoint, a.software);
+  return std::tie(a.protocol_version, a.contract_version, a.name, a.endpoint, a.software, a.memory);
 }
 auto Tied(const ShardWelcome& a) { return std::tie(a.shard, a.term); }
 
@@ -152,8 +152,11 @@ TEST(ShardWire, TheFirstMessagesArriveAsTheyWere) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     RandomShard random(seed);
     const ShardHello hello{static_cast<uint32_t>(1 + random.Below(9)),
-                           static_cast<uint32_t>(1 + random.Below(9)), random.Label(), "host:4711",
-                           random.Text()};
+                           static_cast<uint32_t>(1 + random.Below(9)),
+                           random.Label(),
+                           "host:4711",
+                           random.Text(),
+                           random.Positive()};
     EXPECT_TRUE(Same(hello, Only<ShardHello>(Encode(FromShard(hello)), DecodeFromShard)));
     const ShardWelcome welcome{static_cast<uint32_t>(1 + random.Below(99)), random.Positive()};
     EXPECT_TRUE(Same(welcome, Only<ShardWelcome>(Encode(ToShard(welcome)), DecodeToShard)));

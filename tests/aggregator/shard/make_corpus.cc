@@ -42,6 +42,7 @@ void WriteFromShard(const std::filesystem::path& folder) {
           ShardHello hello;
           hello.name = random.Label();
           hello.endpoint = "host:4711";
+          hello.memory = random.Positive();
           return FromShard(hello);
         }));
   for (size_t kind = 0; kind < std::variant_size_v<ShardEvent>; ++kind) {

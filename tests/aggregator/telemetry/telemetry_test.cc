@@ -352,7 +352,8 @@ TEST(Metrics, OfAnIdleAggregatorAreOfTheFormat) {
   EXPECT_EQ(1, samples.at("basin_build_info{version=\"1.2.3\"}"));
   EXPECT_EQ(0.25, samples.at("basin_loop_delay_seconds"));
   EXPECT_EQ(0, samples.at("basin_state_file_failures_total"));
-  for (const char* event : {"job_refused", "shard_lost", "shard_drained", "shard_unreachable"}) {
+  for (const char* event :
+       {"job_refused", "shard_lost", "shard_drained", "shard_too_small", "shard_unreachable"}) {
     EXPECT_EQ(0, samples.at(absl::StrCat("basin_events_total{event=\"", event, "\"}"))) << event;
   }
   EXPECT_GT(samples.at("process_resident_memory_bytes"), 1 << 20);
