@@ -699,6 +699,25 @@ class Shards(unittest.TestCase):
         even = chart.render("helm-4", {"config": TRUSTED, "shards": {"count": 2, "max": 2}})
         self.assertNotIn("replicas", chart.of_shards(even, "StatefulSet")["spec"])
 
+    def test_an_upgrade_sets_the_number_of_shards_only_without_an_autoscaler(self) -> None:
+        for tool in chart.HELMS:
+            for most, expected in ((0, [1, 3]), (4, [None, None])):
+                with self.subTest(tool, most=most):
+                    sets = [
+                        chart.of_shards(
+                            chart.render(
+                                tool, {"config": TRUSTED, "shards": {"count": count, "max": most}}
+                            ),
+                            "StatefulSet",
+                        )
+                        for count in (1, 3)
+                    ]
+                    self.assertEqual(
+                        expected, [found["spec"].pop("replicas", None) for found in sets]
+                    )
+                    # A new number replaces no pod of those that stay.
+                    self.assertEqual(*sets)
+
     def test_workers_reach_each_by_a_name_of_its_own(self) -> None:
         for name in SHARDED:
             with self.subTest(name):
