@@ -68,6 +68,12 @@ void ForgetWhatLostWorkersKnew(Job& job) {
   }
 }
 
+std::optional<LaneMemory> PlanFor(const Job& job, const JobScope& scope, const Lane& lane) {
+  return PlanLaneMemory(scope.config, job.agreed.most_workers(),
+                        job.placements.current().shards.size(), lane.layout.bytes(),
+                        job.lanes.Room(scope.config, scope.memory), lane.memory);
+}
+
 }  // namespace
 
 bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why) {
@@ -340,10 +346,7 @@ void DropNames(Job& job, const JobScope& scope) {
 
 void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   const LaneMemory before = lane.memory;
-  const auto plan_now = [&] {
-    return PlanLaneMemory(scope.config, job.agreed.most_workers(), lane.layout.bytes(),
-                          job.lanes.Room(scope.config, scope.memory), lane.memory);
-  };
+  const auto plan_now = [&] { return PlanFor(job, scope, lane); };
   std::optional<LaneMemory> plan = plan_now();
   // Idle calls make room for a lane that could not work otherwise.
   while (!plan.has_value() && Lanes::NeedsMemory(scope.config, lane) &&
@@ -370,6 +373,20 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   if (!lane.round.has_value()) return;
   MemoryGrew(*lane.round, ScopeOf(job, scope, index));
   AdvanceLane(job, scope, index);
+}
+
+void WidenResults(Job& job, const JobScope& scope) {
+  for (Lane& lane : job.lanes) {
+    // One that has no memory, or too little for its frames, plans for the shards when it gets it.
+    if (lane.expired || lane.memory.frame == 0) continue;
+    if (Lanes::NeedsMemory(scope.config, lane)) continue;
+    const std::optional<LaneMemory> plan = PlanFor(job, scope, lane);
+    if (!plan.has_value()) continue;
+    const uint64_t more = plan->result_window - lane.memory.result_window;
+    lane.memory.result_window += more;
+    lane.memory.reserved += more;
+    scope.memory.reserved += more;
+  }
 }
 
 std::string DescribeShortage(const Job& job, const JobScope& scope) {
