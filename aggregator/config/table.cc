@@ -516,7 +516,8 @@ void AddBounds(std::vector<Option>& table) {
       "8MiB", {kChunkBytes, kTiB},
       "The bytes of results of one lane that some worker has not acknowledged yet. The default is "
       "what can be in flight to a worker (grpc.window per data stream, and a worker opens two). "
-      "Raise both together where the rate times the round trip is larger."));
+      "Raise both together where the rate times the round trip is larger. With shards, it is at "
+      "least two frames for each of them, if there is room."));
   table.push_back(Bytes(
       "memory.idle_buffers", +[](Settings& s) -> uint64_t& { return s.idle_buffer_bytes; },
       "256MiB", {0, kTiB}, "Memory of old results that is kept for the next ones."));

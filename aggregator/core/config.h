@@ -111,8 +111,9 @@ struct Config {
   // sets what it can do.
   uint64_t features = 0;
   uint64_t window_bytes = uint64_t{16} << 20;  // Parked per worker and lane, when there is room.
-  uint64_t result_window_bytes = uint64_t{8} << 20;  // Unacknowledged results per lane.
-  uint64_t least_share = kLeastShare;                // See Placement::least_bytes.
+  // Unacknowledged results per lane, when there is room; more with many shards (PlanLaneMemory).
+  uint64_t result_window_bytes = uint64_t{8} << 20;
+  uint64_t least_share = kLeastShare;  // See Placement::least_bytes.
   // Whether shard 0 holds a part of the chunks while there are others.
   bool coordinator_share = true;
   // How long a worker may not reach a shard until its job goes on without the shard.

@@ -68,6 +68,18 @@ void ForgetWhatLostWorkersKnew(Job& job) {
   }
 }
 
+// What is free for lanes here and at the smallest shard in use.
+uint64_t RoomEverywhere(const Job& job, const JobScope& scope) {
+  return std::min(job.lanes.Room(scope.config, scope.memory), scope.memory.free_at_shards());
+}
+
+std::optional<LaneMemory> PlanFor(const Job& job, const JobScope& scope, const Lane& lane,
+                                  uint64_t room) {
+  return PlanLaneMemory(scope.config, job.agreed.most_workers(),
+                        job.placements.current().shards.size(), lane.layout.bytes(), room,
+                        lane.memory);
+}
+
 }  // namespace
 
 bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why) {
@@ -340,16 +352,11 @@ void DropNames(Job& job, const JobScope& scope) {
 
 void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   const LaneMemory before = lane.memory;
-  const auto plan_within = [&](uint64_t room) {
-    return PlanLaneMemory(scope.config, job.agreed.most_workers(), lane.layout.bytes(), room,
-                          lane.memory);
-  };
   const auto plan_now = [&] {
-    const uint64_t room = job.lanes.Room(scope.config, scope.memory);
-    std::optional<LaneMemory> plan = plan_within(std::min(room, scope.memory.free_at_shards()));
+    std::optional<LaneMemory> plan = PlanFor(job, scope, lane, RoomEverywhere(job, scope));
     // A lane that could not work otherwise is worth more than the smallest shard.
     if (plan.has_value() || !Lanes::NeedsMemory(scope.config, lane)) return plan;
-    return plan_within(room);
+    return PlanFor(job, scope, lane, job.lanes.Room(scope.config, scope.memory));
   };
   std::optional<LaneMemory> plan = plan_now();
   // Idle calls make room for a lane that could not work otherwise.
@@ -378,6 +385,21 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   if (!lane.round.has_value()) return;
   MemoryGrew(*lane.round, ScopeOf(job, scope, index));
   AdvanceLane(job, scope, index);
+}
+
+void WidenResults(Job& job, const JobScope& scope) {
+  for (Lane& lane : job.lanes) {
+    // One that has no memory, or too little for its frames, plans for the shards when it gets it.
+    if (lane.expired || lane.memory.frame == 0) continue;
+    if (Lanes::NeedsMemory(scope.config, lane)) continue;
+    const std::optional<LaneMemory> plan = PlanFor(job, scope, lane, RoomEverywhere(job, scope));
+    if (!plan.has_value()) continue;
+    const uint64_t more = plan->result_window - lane.memory.result_window;
+    lane.memory.result_window += more;
+    lane.memory.reserved += more;
+    scope.memory.reserved += more;
+    scope.memory.windows += more;
+  }
 }
 
 std::string DescribeShortage(const Job& job, const JobScope& scope) {

@@ -41,6 +41,9 @@ void DropNames(Job& job, const JobScope& scope);
 // Reserves what the lane needs now. If that much is not free, the lane waits: its workers get no
 // window, and a note names the reason.
 void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index);
+// The lanes' rounds are on more shards from now on: their windows of results get what is useful for
+// these, as far as it is free. Workers are told nothing, and what a lane has is not taken back.
+void WidenResults(Job& job, const JobScope& scope);
 // What a lane without memory waits for and what to do, as the end of a sentence.
 std::string DescribeShortage(const Job& job, const JobScope& scope);
 // Lanes that wait for memory try again, because some became free.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/job_lanes.h"
 #include "aggregator/core/round_shards.h"
 
 namespace basin::aggregator {
@@ -119,6 +120,7 @@ void ReviewPlacement(Job& job, const JobScope& scope, std::optional<Slot> except
                             scope.config.coordinator_share)) {
     const Placement& now = job.placements.current();
     if (now.number != 0) SendPlacement(job, scope, now, except);
+    WidenResults(job, scope);
     ForgetUnused(job);
   }
   const auto old_member = [&]() -> const Worker* {

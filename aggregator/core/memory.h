@@ -95,9 +95,11 @@ inline LaneMemory LeastLaneMemory(const Config& config, uint64_t workers, uint64
 
 // The most that is useful, but at most half of what is free beyond the least, so that other lanes
 // and jobs find room. Empty when not even the least is free. `held` is what the lane has already:
-// windows that were announced are not taken back.
+// windows that were announced are not taken back. All `shards` share the window of results, so
+// that two frames for each are useful even if the config asks for less: one is reduced while the
+// one before is on its way to the workers.
 inline std::optional<LaneMemory> PlanLaneMemory(const Config& config, uint64_t workers,
-                                                uint64_t bytes, uint64_t free,
+                                                uint64_t shards, uint64_t bytes, uint64_t free,
                                                 const LaneMemory& held) {
   const auto charge = [&](LaneMemory& plan) {
     plan.reserved = workers * plan.window + kWidening * plan.frame + plan.result_window;
@@ -115,7 +117,8 @@ inline std::optional<LaneMemory> PlanLaneMemory(const Config& config, uint64_t w
     useful = std::min(useful, std::max<uint64_t>(bytes, 1));
     if (window < useful) window += std::min(useful - window, room);
   };
-  grow(plan.result_window, config.result_window_bytes, spare / 4);
+  const uint64_t for_shards = shards > 1 ? 2 * plan.frame * shards : 0;
+  grow(plan.result_window, std::max(config.result_window_bytes, for_shards), spare / 4);
   grow(plan.window, config.window_bytes, (spare - spare / 4) / workers);
   charge(plan);
   return plan;

@@ -36,7 +36,7 @@ uint64_t MemoryOf(const Config& config, const PlannedJob& job, bool full) {
   // With unlimited free memory, the windows are as large as is useful.
   constexpr uint64_t kPlenty = uint64_t{1} << 60;
   const LaneMemory lane =
-      full ? *PlanLaneMemory(config, job.workers, job.model_bytes, kPlenty, LaneMemory())
+      full ? *PlanLaneMemory(config, job.workers, 1, job.model_bytes, kPlenty, LaneMemory())
            : LeastLaneMemory(config, job.workers, job.model_bytes);
   return lane.reserved + tracking;
 }

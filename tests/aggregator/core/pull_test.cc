@@ -666,7 +666,7 @@ TEST(Memory, ThePlanNeverExceedsWhatIsFree) {
   for (uint64_t workers : {1, 2, 7, 64}) {
     for (uint64_t bytes : {uint64_t{0}, uint64_t{5}, kChunkBytes, uint64_t{1} << 30}) {
       for (uint64_t free : {uint64_t{0}, uint64_t{100}, uint64_t{1} << 24, uint64_t{1} << 33}) {
-        const auto plan = PlanLaneMemory(config, workers, bytes, free, LaneMemory{});
+        const auto plan = PlanLaneMemory(config, workers, 1, bytes, free, LaneMemory{});
         const LaneMemory least = LeastLaneMemory(config, workers, bytes);
         ASSERT_EQ(plan.has_value(), least.reserved <= free);
         if (!plan.has_value()) continue;
@@ -675,9 +675,28 @@ TEST(Memory, ThePlanNeverExceedsWhatIsFree) {
         EXPECT_GE(plan->result_window, least.frame);
         EXPECT_EQ(plan->reserved,
                   workers * plan->window + kWidening * plan->frame + plan->result_window);
+        const auto spread = PlanLaneMemory(config, workers, 64, bytes, free, LaneMemory{});
+        ASSERT_TRUE(spread.has_value()) << "shards never make the least larger";
+        EXPECT_LE(spread->reserved, free);
+        EXPECT_GE(spread->result_window, plan->result_window);
       }
     }
   }
+}
+
+TEST(Memory, TheWindowOfResultsHasTwoFramesForEachShard) {
+  const Config config;
+  constexpr uint64_t kModel = uint64_t{1} << 30;
+  const auto window = [&](uint64_t shards, uint64_t bytes, const LaneMemory& held = {}) {
+    constexpr uint64_t kPlenty = uint64_t{1} << 40;
+    return PlanLaneMemory(config, 4, shards, bytes, kPlenty, held)->result_window;
+  };
+  EXPECT_EQ(window(1, kModel), config.result_window_bytes);
+  EXPECT_EQ(window(4, kModel), config.result_window_bytes) << "which is two frames for each";
+  EXPECT_EQ(window(64, kModel), 128 * config.frame_bytes);
+  EXPECT_EQ(window(64, 20 * config.frame_bytes), 20 * config.frame_bytes) << "no more than all";
+  const auto held = PlanLaneMemory(config, 4, 64, kModel, uint64_t{1} << 40, LaneMemory{});
+  EXPECT_EQ(window(1, kModel, *held), 128 * config.frame_bytes) << "it is not taken back";
 }
 
 }  // namespace

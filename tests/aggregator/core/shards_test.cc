@@ -113,6 +113,36 @@ TEST(Shards, OneThatComesIsUsedFromTheNextVerdictOn) {
   t.ExpectSumOfBoth(2);
 }
 
+TEST(Shards, TheWindowOfResultsGrowsWithThem) {
+  Config config = Spread();
+  config.frame_bytes = config.result_window_bytes = kChunkBytes;
+  Sharded t(kFeaturePlacement, config);
+  const auto memory = [&] { return t.job().lanes.begin()->memory; };
+  EXPECT_EQ(memory().result_window, 4 * kChunkBytes) << "two frames for each of two shards";
+  t.Begin();
+  t.a.PushTensor(0);
+  t.ClearLog();
+  t.AddShard("two");
+  EXPECT_EQ(memory().result_window, 6 * kChunkBytes);
+  EXPECT_EQ(memory().reserved, 4 * memory().window + kWidening * kChunkBytes + 6 * kChunkBytes);
+  EXPECT_EQ(t.a.Count<Credit>(), 0u) << "workers need not know";
+  t.a.Commit();
+  t.b.Contribute();
+  t.ExpectSumOfBoth();
+  t.LoseShard(t.one);
+  EXPECT_EQ(memory().result_window, 6 * kChunkBytes) << "it is not taken back";
+}
+
+TEST(Shards, TheWindowOfResultsStaysWhereMemoryIsShort) {
+  Config config = Spread();
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = kChunkBytes;
+  // Four windows, eight for the accumulator and one for results, with what describes the lane.
+  config.memory_bytes = 13 * kChunkBytes + 4096;
+  Sharded t(kFeaturePlacement, config);
+  t.AddShard("two");
+  EXPECT_LT(t.job().lanes.begin()->memory.result_window, 2 * kChunkBytes);
+}
+
 TEST(Shards, ANewOneIsNamedTheTensorsOfAllLanes) {
   Sharded t;
   t.ClearLog();
