@@ -257,7 +257,7 @@ absl::Status ServeShard(const Settings& settings, const std::string& version) {
       ChooseReduceDevices(settings.reduce_device, settings.reduce_threads,
                           settings.core.memory_bytes, CudaDevices(), *reducer);
   if (!choice.ok()) return choice.status();
-  // Jobs have what the devices leave.
+  // Jobs share what the devices leave.
   Settings rest = settings;
   if (choice->devices != nullptr) rest.core.memory_bytes -= choice->devices->pinned_bytes();
   ShardService service(rest, *std::move(name), version, std::move(reducer), *std::move(choice));

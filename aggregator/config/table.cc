@@ -492,7 +492,7 @@ void AddBounds(std::vector<Option>& table) {
       {64 * kMiB, 1024 * kTiB},
       "Memory for gradients that wait, results in flight, and their bookkeeping. gRPC may use as "
       "much again. auto: 40 % of the memory of the control group or the machine. Jobs do without a "
-      "shard that has less than half of the aggregator's.",
+      "shard that has less than half of the aggregator's, or less than their lanes reserve there.",
       AutomaticBudget));
   table.push_back(Bytes(
       "memory.frame", +[](Settings& s) -> uint64_t& { return Core(s).frame_bytes; }, kAutomatic,
@@ -517,7 +517,7 @@ void AddBounds(std::vector<Option>& table) {
       "The bytes of results of one lane that some worker has not acknowledged yet. The default is "
       "what can be in flight to a worker (grpc.window per data stream, and a worker opens two). "
       "Raise both together where the rate times the round trip is larger. With shards, it is at "
-      "least two frames for each of them, if there is room."));
+      "least two frames for each of them and for the aggregator, if there is room."));
   table.push_back(Bytes(
       "memory.idle_buffers", +[](Settings& s) -> uint64_t& { return s.idle_buffer_bytes; },
       "256MiB", {0, kTiB}, "Memory of old results that is kept for the next ones."));

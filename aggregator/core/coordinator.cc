@@ -30,7 +30,7 @@ bool MayHurryDeadlines(const ToAggregator& message) {
          std::holds_alternative<ShardUnreachable>(message);
 }
 
-// A shard with less than one in so many bytes of this process's budget would only hold jobs back.
+// A shard with less than 1 / kLeastShardMemory of this process's budget would hold jobs back.
 constexpr uint64_t kLeastShardMemory = 2;
 
 // So long after a shard began to drain, lanes that rest leave it. A lane whose rounds follow each
@@ -174,7 +174,10 @@ void Coordinator::Take(const In& input, absl::Time now, std::vector<Action>& act
       deadlines_.Hurry(id, lived_ + ShortestWait(job));
     }
   }
-  if (memory_.windows > memory_.at_shards || memory_.windows < windows) ReviewShardMemory(scope);
+  if (memory_.windows > memory_.at_shards || memory_.windows < windows) {
+    ReviewShardMemory(scope);
+    if (shards_draining_ > 0) CheckShardsThatDrain(scope);
+  }
 }
 
 absl::Duration Coordinator::ShortestWait(const Job& job) const {
@@ -349,19 +352,21 @@ std::string Coordinator::WhyTooSmall(const Shard& shard) const {
                         " of the aggregator, whose lanes need room at each shard. Give it more, or "
                         "lower memory.budget of the aggregator");
   }
-  // It is used again at half of that, so that a lane which comes and goes does not move it.
+  // It is used again at half of its memory, so that a lane that comes and goes does not switch it.
   const uint64_t most = shard.too_small.empty() ? shard.memory : shard.memory / 2;
   if (memory_.windows <= most) return "";
-  return absl::StrCat("its memory.budget has ", shard.memory, " bytes, and the lanes of all jobs ",
-                      memory_.windows,
-                      ", which they need at each shard; it is used again when that is at most half "
-                      "of what it has. Give it more, or lower memory.budget of the aggregator");
+  return absl::StrCat("its memory.budget has ", shard.memory,
+                      " bytes, and the lanes of all jobs reserve ", memory_.windows,
+                      " at each shard; it is used again when that is at most half of what it has. "
+                      "Give it more, or lower memory.budget of the aggregator");
 }
 
 void Coordinator::ReviewShardMemory(const JobScope& scope) {
   std::vector<ShardId> changed;
   memory_.at_shards = MemoryBudget::kNoBound;
   for (auto& [id, shard] : shards_) {
+    // No job uses it again.
+    if (shard.released || (shard.drains_since.has_value() && !shard.too_small.empty())) continue;
     const std::string before = std::exchange(shard.too_small, WhyTooSmall(shard));
     if (shard.memory != 0 && shard.too_small.empty()) {
       memory_.at_shards = std::min(memory_.at_shards, shard.memory);
@@ -377,7 +382,7 @@ void Coordinator::ReviewShardMemory(const JobScope& scope) {
                : absl::StrCat("Jobs do without shard ", shard.name, ": ", shard.too_small, ".")});
     const std::string reason = absl::StrCat("shard ", shard.name, " is too small");
     for (auto& [number, job] : jobs_) {
-      usable ? ReviewPlacement(job, scope) : aggregator::LoseShard(job, scope, id, reason);
+      usable ? ReviewPlacement(job, scope) : GoOnWithout(job, scope, id, reason);
       Reconcile(job, scope);
       SetDeadline(job, scope.now);
     }

@@ -352,17 +352,17 @@ void DropNames(Job& job, const JobScope& scope) {
 
 void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
   const LaneMemory before = lane.memory;
-  const auto plan_now = [&] {
-    std::optional<LaneMemory> plan = PlanFor(job, scope, lane, RoomEverywhere(job, scope));
-    // A lane that could not work otherwise is worth more than the smallest shard.
-    if (plan.has_value() || !Lanes::NeedsMemory(scope.config, lane)) return plan;
-    return PlanFor(job, scope, lane, job.lanes.Room(scope.config, scope.memory));
-  };
+  const auto plan_now = [&] { return PlanFor(job, scope, lane, RoomEverywhere(job, scope)); };
   std::optional<LaneMemory> plan = plan_now();
   // Idle calls make room for a lane that could not work otherwise.
   while (!plan.has_value() && Lanes::NeedsMemory(scope.config, lane) &&
          job.lanes.ExpireOldest(job.id, scope.memory, scope.actions, &lane)) {
     plan = plan_now();
+  }
+  // It is also worth more than the smallest shard.
+  if (!plan.has_value() && Lanes::NeedsMemory(scope.config, lane)) {
+    plan = LeastBeside(scope.config, job.agreed.most_workers(), lane.layout.bytes(),
+                       job.lanes.Room(scope.config, scope.memory), lane.memory);
   }
   if (!plan.has_value()) {
     if (Lanes::NeedsMemory(scope.config, lane) && scope.memory.cached > 0) {

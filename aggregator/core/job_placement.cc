@@ -147,6 +147,10 @@ void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string
   for (Slot slot = 0; slot < job.workers.size(); ++slot) {
     job.workers[slot].unreachable.erase(shard);
   }
+  GoOnWithout(job, scope, shard, reason);
+}
+
+void GoOnWithout(Job& job, const JobScope& scope, ShardId shard, const std::string& reason) {
   LoseFromRounds(job, scope, shard, reason, std::nullopt);
   ReviewPlacement(job, scope);
 }

@@ -40,6 +40,8 @@ std::vector<Placement> PlacementsFor(const Job& job, const Worker& worker);
 void ReviewPlacement(Job& job, const JobScope& scope, std::optional<Slot> except = std::nullopt);
 // The shard is lost. `reason`: for people, as the start of a sentence ("shard b is lost").
 void LoseShard(Job& job, const JobScope& scope, ShardId shard, const std::string& reason);
+// The same for a shard that is still there, and that its next placement is without.
+void GoOnWithout(Job& job, const JobScope& scope, ShardId shard, const std::string& reason);
 
 // Why the rounds of the job do without the shard, for people; empty: they use it, until it is to
 // end.

@@ -8,7 +8,7 @@
 //
 // The part for the lanes' windows, accumulators and results is needed once more at each shard. So
 // it grows no further than the smallest shard in use allows, unless a lane could not work
-// otherwise; then the jobs go on without that shard.
+// otherwise; then that one gets the least, and the jobs go on without that shard.
 //
 // Thread contract: plain values and pure functions.
 
@@ -66,8 +66,8 @@ struct MemoryBudget {
   uint64_t reserved = 0;
   uint64_t cached = 0;    // The part of it for broadcast values, which may be dropped at any time.
   bool shortage = false;  // Others need what is cached; it is dropped before Step returns.
-  uint64_t windows = 0;   // The part of it that each shard needs as well,
-  uint64_t at_shards = kNoBound;  // and what the smallest shard in use has for that.
+  uint64_t windows = 0;   // The part of it that each shard needs as well.
+  uint64_t at_shards = kNoBound;  // What the smallest shard in use has for that.
   uint64_t free() const { return total - reserved; }
   uint64_t free_at_shards() const { return at_shards - std::min(at_shards, windows); }
   auto Fields() const { return std::tie(total, reserved, cached, shortage, windows, at_shards); }
@@ -82,6 +82,10 @@ struct LaneMemory {
   auto Fields() const { return std::tie(frame, window, result_window, reserved); }
 };
 
+inline uint64_t ChargeOf(const LaneMemory& lane, uint64_t workers) {
+  return workers * lane.window + kWidening * lane.frame + lane.result_window;
+}
+
 // The least that lets a lane of `workers` workers and `bytes` bytes make progress.
 inline LaneMemory LeastLaneMemory(const Config& config, uint64_t workers, uint64_t bytes) {
   LaneMemory least;
@@ -89,27 +93,33 @@ inline LaneMemory LeastLaneMemory(const Config& config, uint64_t workers, uint64
   least.frame = std::min(config.frame_bytes, whole);
   least.window = least.frame;
   least.result_window = least.frame;
-  least.reserved = workers * least.window + kWidening * least.frame + least.result_window;
+  least.reserved = ChargeOf(least, workers);
   return least;
 }
 
+// The same for a lane that has `held` already: windows that were announced are not taken back.
+// Empty when that much is not free.
+inline std::optional<LaneMemory> LeastBeside(const Config& config, uint64_t workers, uint64_t bytes,
+                                             uint64_t free, const LaneMemory& held) {
+  LaneMemory plan = LeastLaneMemory(config, workers, bytes);
+  plan.window = std::max(plan.window, held.window);
+  plan.result_window = std::max(plan.result_window, held.result_window);
+  plan.reserved = ChargeOf(plan, workers);
+  if (plan.reserved > free + held.reserved) return std::nullopt;
+  return plan;
+}
+
 // The most that is useful, but at most half of what is free beyond the least, so that other lanes
-// and jobs find room. Empty when not even the least is free. `held` is what the lane has already:
-// windows that were announced are not taken back. All `shards` share the window of results, so
-// that two frames for each are useful even if the config asks for less: one is reduced while the
-// one before is on its way to the workers.
+// and jobs find room. Empty when not even the least is free. All `shards` share the window of
+// results, so that two frames for each are useful even if the config asks for less: one is reduced
+// while the one before is on its way to the workers.
 inline std::optional<LaneMemory> PlanLaneMemory(const Config& config, uint64_t workers,
                                                 uint64_t shards, uint64_t bytes, uint64_t free,
                                                 const LaneMemory& held) {
-  const auto charge = [&](LaneMemory& plan) {
-    plan.reserved = workers * plan.window + kWidening * plan.frame + plan.result_window;
-  };
-  LaneMemory plan = LeastLaneMemory(config, workers, bytes);
-  const uint64_t least = plan.reserved;
-  plan.window = std::max(plan.window, held.window);
-  plan.result_window = std::max(plan.result_window, held.result_window);
-  charge(plan);
-  if (plan.reserved > free + held.reserved) return std::nullopt;
+  std::optional<LaneMemory> least_plan = LeastBeside(config, workers, bytes, free, held);
+  if (!least_plan.has_value()) return std::nullopt;
+  LaneMemory& plan = *least_plan;
+  const uint64_t least = LeastLaneMemory(config, workers, bytes).reserved;
   // Counted from the least, so that a lane whose layout grows step by step gets no more.
   const uint64_t share = least + (free + held.reserved - least) / 2;
   const uint64_t spare = share - std::min(share, plan.reserved);
@@ -120,7 +130,7 @@ inline std::optional<LaneMemory> PlanLaneMemory(const Config& config, uint64_t w
   const uint64_t for_shards = shards > 1 ? 2 * plan.frame * shards : 0;
   grow(plan.result_window, std::max(config.result_window_bytes, for_shards), spare / 4);
   grow(plan.window, config.window_bytes, (spare - spare / 4) / workers);
-  charge(plan);
+  plan.reserved = ChargeOf(plan, workers);
   return plan;
 }
 

@@ -664,6 +664,21 @@ TEST(Shards, TheSmallestOneBoundsWindowsThatAreLargerThanALaneNeeds) {
   EXPECT_EQ(windows(0), wide) << "one that does not say what it has bounds nothing";
 }
 
+TEST(Shards, ALaneThatNeedsMoreThanTheSmallestOneHasTakesTheLeast) {
+  Config config = RoomForFourLanes();
+  config.frame_bytes = kChunkBytes;
+  config.memory_bytes = 100 * kChunkBytes;
+  Sharded t(kFeaturePlacement, config);
+  const uint64_t wide = t.core->window_bytes();
+  const uint64_t least = (4 + kWidening + 1) * kChunkBytes;
+  const ShardId small = t.AddShard("small", wide + least - 1);
+  const ShardId large = t.AddShard("large", wide + least);
+  t.a.Register({Tensor("x", 8)}, "x");
+  EXPECT_EQ(t.core->window_bytes(), wide + least);
+  EXPECT_NE(WhyWithout(t.job(), t.core->shards(), small), "");
+  EXPECT_EQ(WhyWithout(t.job(), t.core->shards(), large), "");
+}
+
 TEST(Shards, JobsGoOnWithoutOneThatIsTooSmallForALaneThatCouldNotWorkOtherwise) {
   Sharded t(kFeaturePlacement, RoomForFourLanes());
   const uint64_t memory = 2 * kLaneBytes + (uint64_t{1} << 20);
@@ -682,9 +697,10 @@ TEST(Shards, JobsGoOnWithoutOneThatIsTooSmallForALaneThatCouldNotWorkOtherwise) 
   other.Register({Tensor("x", 8)}, "x");
   EXPECT_EQ(t.core->window_bytes(), 3 * kLaneBytes);
   EXPECT_FALSE(Uses(t.job(), two));
-  EXPECT_THAT(t.NoteText(NoteKind::kShardTooSmall),
-              HasSubstr(absl::StrCat("its memory.budget has ", memory,
-                                     " bytes, and the lanes of all jobs ", 3 * kLaneBytes)));
+  EXPECT_THAT(
+      t.NoteText(NoteKind::kShardTooSmall),
+      HasSubstr(absl::StrCat("its memory.budget has ", memory,
+                             " bytes, and the lanes of all jobs reserve ", 3 * kLaneBytes)));
   t.b.Contribute();
   t.ExpectSumOfBoth(2);
   EXPECT_EQ(t.Notes(NoteKind::kLaneWaitsForMemory), 0u);

@@ -282,6 +282,10 @@ int Main(int argc, char** argv) {
       options.keep = value != 0;
     }
   }
+  if (options.window > 0 && options.window / static_cast<size_t>(options.streams) < options.block) {
+    std::fprintf(stderr, "--window must be 0, or at least a block for each stream\n");
+    return 2;
+  }
   if (argc > 1 && std::string(argv[1]) == "hub" && options.workers > 0) {
     RunHub(options);
   } else if (argc > 1 && std::string(argv[1]) == "worker" && options.port > 0) {

@@ -249,7 +249,8 @@ def main() -> None:
         "--window",
         type=int,
         default=0,
-        help="--shards, sockets: KiB sent to a hub ahead of what came from it (default: any)",
+        help="--shards, sockets: KiB sent to a hub ahead of what came from it, at least 256 for "
+        "each stream (default: any)",
     )
     parser.add_argument("--basind", default="", help="more flags for it, by spaces")
     parser.add_argument(
