@@ -111,6 +111,15 @@ std::optional<JobId> Coordinator::WithJob(const JobScope& scope, const JobName& 
   return it == by_name_.end() ? std::nullopt : WithJob(scope, it->second, std::forward<F>(take));
 }
 
+template <typename F>
+void Coordinator::WithAllJobs(const JobScope& scope, F&& take) {
+  for (auto& [id, job] : jobs_) {
+    take(job);
+    Reconcile(job, scope);
+    SetDeadline(job, scope.now);
+  }
+}
+
 absl::Time Coordinator::NextDeadline() const {
   return std::min(
              {deadlines_.Next(), shards_due_, drained_ ? absl::InfiniteFuture() : drain_until_}) +
@@ -249,10 +258,7 @@ Coordinator::About Coordinator::Apply(const Input& input, const JobScope& scope)
             return About{};
           },
           [&](const ShardUp& up) {
-            Shard& shard = shards_[up.shard];
-            shard.name = up.name;
-            shard.endpoint = up.endpoint;
-            shard.memory = up.memory;
+            shards_[up.shard] = Shard{up.name, up.endpoint, up.memory};
             scope.actions.push_back(Note{NoteKind::kShardUp, "", "", "", 0,
                                          absl::StrCat("Shard ", up.name,
                                                       " has connected, and holds chunks of each "
@@ -308,11 +314,7 @@ Coordinator::About Coordinator::DrainShard(ShardId id, const JobScope& scope) {
            absl::StrCat("Shard ", shard.name,
                         " drains: it holds what open rounds have there, and nothing of later "
                         "rounds.")});
-  for (auto& [number, job] : jobs_) {
-    ReviewPlacement(job, scope);
-    Reconcile(job, scope);
-    SetDeadline(job, scope.now);
-  }
+  WithAllJobs(scope, [&](Job& job) { ReviewPlacement(job, scope); });
   return About{};
 }
 
@@ -335,11 +337,7 @@ Coordinator::About Coordinator::LoseShard(const ShardLost& lost, const JobScope&
   if (drains && --shards_draining_ == 0) shards_due_ = absl::InfiniteFuture();
   shards_.erase(it);
   const std::string reason = absl::StrCat("shard ", shard.name, drains ? " has ended" : " is lost");
-  for (auto& [id, job] : jobs_) {
-    aggregator::LoseShard(job, scope, lost.shard, reason);
-    Reconcile(job, scope);
-    SetDeadline(job, scope.now);
-  }
+  WithAllJobs(scope, [&](Job& job) { aggregator::LoseShard(job, scope, lost.shard, reason); });
   ReviewShardMemory(scope);
   return About{};
 }
@@ -381,11 +379,9 @@ void Coordinator::ReviewShardMemory(const JobScope& scope) {
         usable ? absl::StrCat("Shard ", shard.name, " has room for all lanes again.")
                : absl::StrCat("Jobs do without shard ", shard.name, ": ", shard.too_small, ".")});
     const std::string reason = absl::StrCat("shard ", shard.name, " is too small");
-    for (auto& [number, job] : jobs_) {
+    WithAllJobs(scope, [&](Job& job) {
       usable ? ReviewPlacement(job, scope) : GoOnWithout(job, scope, id, reason);
-      Reconcile(job, scope);
-      SetDeadline(job, scope.now);
-    }
+    });
   }
 }
 

@@ -120,6 +120,8 @@ class Coordinator {
   std::optional<JobId> WithJob(const JobScope& scope, const JobName& name, F&& take);
   template <typename F>
   std::optional<JobId> WithJob(const JobScope& scope, JobId id, F&& take);
+  template <typename F>
+  void WithAllJobs(const JobScope& scope, F&& take);
 
   // Constant after construction.
   Config config_;

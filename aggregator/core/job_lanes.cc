@@ -374,8 +374,7 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
     }
     return;
   }
-  scope.memory.reserved += plan->reserved - before.reserved;
-  scope.memory.windows += plan->reserved - before.reserved;  // Modulo 2^64.
+  scope.memory.ChargeWindows(plan->reserved - before.reserved);
   lane.memory = *plan;
   if (lane.memory == before) return;
   // With this window the next rounds start. In an open round each member gets its own after that.
@@ -390,15 +389,13 @@ void PlanMemory(Job& job, const JobScope& scope, Lane& lane, LaneIndex index) {
 void WidenResults(Job& job, const JobScope& scope) {
   for (Lane& lane : job.lanes) {
     // One that has no memory, or too little for its frames, plans for the shards when it gets it.
-    if (lane.expired || lane.memory.frame == 0) continue;
-    if (Lanes::NeedsMemory(scope.config, lane)) continue;
+    if (lane.expired || Lanes::NeedsMemory(scope.config, lane)) continue;
     const std::optional<LaneMemory> plan = PlanFor(job, scope, lane, RoomEverywhere(job, scope));
     if (!plan.has_value()) continue;
     const uint64_t more = plan->result_window - lane.memory.result_window;
     lane.memory.result_window += more;
     lane.memory.reserved += more;
-    scope.memory.reserved += more;
-    scope.memory.windows += more;
+    scope.memory.ChargeWindows(more);
   }
 }
 

@@ -295,14 +295,14 @@ void Lanes::Recharge(uint64_t before, uint64_t after, MemoryBudget& memory) {
     lane.tracking = TrackingBytes(after, lane.layout.chunks());
     const uint64_t more = (after - before) * lane.memory.window;  // Modulo 2^64, as below.
     lane.memory.reserved += more;
-    memory.windows += more;
-    memory.reserved += lane.tracking - tracking + more;
+    memory.ChargeWindows(more);
+    memory.reserved += lane.tracking - tracking;
   }
 }
 
 void Lanes::Release(MemoryBudget& memory, Lane& lane) {
-  memory.reserved -= lane.memory.reserved + lane.tracking;
-  memory.windows -= lane.memory.reserved;
+  memory.ChargeWindows(-lane.memory.reserved);
+  memory.reserved -= lane.tracking;
   lane.memory = LaneMemory{};
   lane.tracking = 0;
   lane.optimizers.Clear(memory);

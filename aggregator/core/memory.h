@@ -69,6 +69,11 @@ struct MemoryBudget {
   uint64_t windows = 0;   // The part of it that each shard needs as well.
   uint64_t at_shards = kNoBound;  // What the smallest shard in use has for that.
   uint64_t free() const { return total - reserved; }
+  // Charges so much more for windows; modulo 2^64, so that it can be less.
+  void ChargeWindows(uint64_t more) {
+    reserved += more;
+    windows += more;
+  }
   uint64_t free_at_shards() const { return at_shards - std::min(at_shards, windows); }
   auto Fields() const { return std::tie(total, reserved, cached, shortage, windows, at_shards); }
 };

@@ -22,12 +22,12 @@ namespace basin::aggregator {
 struct Shard {
   std::string name;
   std::string endpoint;                                   // host:port of its data streams.
+  uint64_t memory = 0;                                    // Its memory.budget; 0: it has not said.
   std::optional<absl::Time> drains_since = std::nullopt;  // It is to end.
   bool released = false;                                  // No round needs it any more.
-  uint64_t memory = 0;                                    // Its memory.budget; 0: it has not said.
-  std::string too_small;  // Why jobs do without it, for people; empty: they need not.
+  std::string too_small = {};  // Why jobs do without it, for people; empty: they need not.
   auto Fields() const {
-    return std::tie(name, endpoint, drains_since, released, memory, too_small);
+    return std::tie(name, endpoint, memory, drains_since, released, too_small);
   }
 };
 

@@ -8,7 +8,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/job_placement.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/round_waits.h"
 #include "tests/simulation/world.h"
@@ -380,7 +379,8 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     const auto linked = shards_.find(release->shard);
     if (linked == shards_.end() || job() == nullptr) continue;
     world_.shard(linked->second.index).given_up =
-        !aggregator::WhyWithout(*job(), core().shards(), release->shard).empty();
+        job()->placements.Excludes(release->shard) ||
+        !core().shards().at(release->shard).too_small.empty();
   }
   const bool reducing =
       std::any_of(reductions_.begin(), reductions_.end(),

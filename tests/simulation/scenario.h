@@ -196,7 +196,7 @@ struct Scenario {
   uint32_t shards = 0;                 // Beside the aggregator, at the start.
   bool old_clients = false;            // Every other worker has a client that does not know shards.
   SimTime shards_start_at = 0;         // Those after the first one start until then.
-  std::vector<uint64_t> shard_memory;  // Of each; 0: it does not say.
+  std::vector<uint64_t> shard_memory;  // What each has; 0: it does not say.
 };
 
 // `late`: workers that are late are left out. `names`: there are calls under many names. Some seeds
