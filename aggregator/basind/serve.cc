@@ -391,7 +391,7 @@ absl::Status Serve(const Settings& settings, const std::string& version,
   if (!choice.ok()) return choice.status();
   // Jobs share what the devices leave.
   Settings rest = settings;
-  if (choice->devices != nullptr) rest.core.memory_bytes -= choice->devices->pinned_bytes();
+  rest.core.memory_bytes -= choice->pinned_bytes();
   Service service(rest, version, std::move(state_lock), std::move(reducer), *std::move(choice));
   const absl::StatusOr<Endpoints> endpoints = service.Start();
   if (!endpoints.ok()) return endpoints.status();

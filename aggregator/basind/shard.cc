@@ -259,7 +259,7 @@ absl::Status ServeShard(const Settings& settings, const std::string& version) {
   if (!choice.ok()) return choice.status();
   // Jobs share what the devices leave.
   Settings rest = settings;
-  if (choice->devices != nullptr) rest.core.memory_bytes -= choice->devices->pinned_bytes();
+  rest.core.memory_bytes -= choice->pinned_bytes();
   ShardService service(rest, *std::move(name), version, std::move(reducer), *std::move(choice));
   if (absl::Status started = service.Start(); !started.ok()) {
     service.End();

@@ -53,6 +53,8 @@ struct ReduceChoice {
   std::string Describe(const kernels::Reducer& cpu) const {
     return devices == nullptr ? std::string(cpu.name()) : devices->Describe();
   }
+  // The part of memory.budget that jobs do not have.
+  uint64_t pinned_bytes() const { return devices == nullptr ? 0 : devices->pinned_bytes(); }
 };
 
 // `option` is the text of reduce.device; `threads` and `budget` are reduce.threads and

@@ -34,6 +34,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -237,14 +238,11 @@ void RunHub(const Options& options) {
   stopwatch.Print();
 }
 
-std::vector<in_addr> AddressesOf(std::string text) {
+std::vector<in_addr> AddressesOf(const char* list) {
   std::vector<in_addr> addresses;
-  for (size_t comma = 0; comma != std::string::npos; text.erase(0, comma + 1)) {
-    comma = text.find(',');
-    in_addr address{};
-    if (inet_pton(AF_INET, text.substr(0, comma).c_str(), &address) != 1) Fail("--address");
-    addresses.push_back(address);
-    if (comma == std::string::npos) break;
+  std::istringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) {
+    if (inet_pton(AF_INET, part.c_str(), &addresses.emplace_back()) != 1) Fail("--address");
   }
   return addresses;
 }
